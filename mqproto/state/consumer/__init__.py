@@ -1,1 +1,1 @@
-"""Consumers: what all kinds share. The kinds are in `push` and `pull`, the sharing out of queues in `allocation`."""
+"""Consumers: parts of all kinds. The kinds are in `push` and `pull`, the allocation of queues is in `allocation`."""

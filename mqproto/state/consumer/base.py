@@ -1,7 +1,7 @@
-"""Base of consumers of all kinds, whether they push messages or are asked for them.
+"""Base of consumers of all kinds.
 
 Owns: the start, and the parts that every kind has: its phase (`life`), its subscriptions, the table of its offsets, the
-rounds in which queues are shared out, the trace.
+rebalance loop, the trace.
 Leaves to others: which queues there are (`allocation`), what is done with them (the kinds).
 """
 
@@ -65,7 +65,7 @@ class ConsumerBase(ABC):
         #: Wall time of the start.
         self._started_at = 0
         self._loops: list[Ticket[None]] = []
-        self._rebalance = RebalanceLoop(node.wake)
+        self._rebalance_loop = RebalanceLoop(node.wake)
         self._stopped: Ticket[None] = Ticket()
         #: Of kinds that have one, if it is wanted.
         self._trace: Tracer | None = None
@@ -111,7 +111,7 @@ class ConsumerBase(ABC):
         return self.node.namespace
 
     def start(self, now: int) -> Flow[None]:
-        """The start, to be run by `ClientNode.start`; when it has ended, queues are being shared out.
+        """The start, to be run by `ClientNode.start`; when it has ended, queues are being rebalanced.
 
         Raises StateError (started before, or the node has a consumer of this group), NoNameServer and other MQErrors
         when the name servers cannot be reached, BrokerError when a broker refuses a filter. A failed consumer is over:
@@ -135,10 +135,10 @@ class ConsumerBase(ABC):
         self._begin_loops(now)
 
     def _announce(self, now: int) -> None:
-        """Subscriptions have changed: if the consumer runs, brokers are told and queues shared out anew."""
+        """Subscriptions have changed: if the consumer runs, brokers get a heartbeat and queues are rebalanced."""
         if self.phase is Phase.RUNNING:
             self.node.heartbeats.send(now)
-            self._rebalance.soon(now)
+            self._rebalance_loop.soon(now)
 
     def _open_trace(self, topic: str) -> None:
         """Tell a topic, or the usual one where it is empty, of what is consumed."""
@@ -156,11 +156,11 @@ class ConsumerBase(ABC):
         return list(self._subscriptions.by_topic)
 
     def consumer_ids_changed(self, now: int) -> None:
-        self._rebalance.soon(now)
+        self._rebalance_loop.soon(now)
 
     def queues_changed(self, topic: str, queues: tuple[MessageQueue, ...], now: int) -> None:
         if topic in self._subscriptions.by_topic and self.phase is Phase.RUNNING:
-            self._rebalance.soon(now)
+            self._rebalance_loop.soon(now)
 
     def offsets(self) -> dict[MessageQueue, int]:
         return self._offsets.table()

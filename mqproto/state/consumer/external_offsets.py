@@ -18,8 +18,7 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 
 class OffsetStorage(Protocol):
-    """What an application gives to keep a group's offsets in its own place. An offset is that of the next message to
-    consume.
+    """Storage of an application that keeps a group's offsets itself. An offset is that of the next message to consume.
 
     Both methods are called outside the event loop, in some thread, may block, and may raise: then the question is asked
     again after a pause, and what was to be saved is saved with the next round, every
@@ -27,16 +26,14 @@ class OffsetStorage(Protocol):
     """
 
     def read(self, group: str, queue: MessageQueue) -> int | None:
-        """The offset that was saved last; None when there is none, so that the queue begins where the group is
-        configured to.
-        """
+        """The offset that was saved last; None without one: the queue begins where the group is configured to."""
 
     def save(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Keep these offsets, the ones that changed. Other queues of the group keep theirs. One call at a time."""
 
 
 class _Read:
-    """A job."""
+    """Job that reads an offset."""
 
     __slots__ = ("_group", "_queue", "_storage", "offset")
 
@@ -54,7 +51,7 @@ class _Read:
 
 
 class _Save:
-    """A job."""
+    """Job that saves offsets."""
 
     __slots__ = ("_group", "_offsets", "_storage")
 
@@ -83,7 +80,7 @@ class ExternalOffsets(GroupOffsets):
 
     def fetch(self, queue: MessageQueue, now: int) -> Flow[tuple[int | None, int]]:
         """Raises ClientError when the storage raises, or answers what is no offset."""
-        if queue in self._wanted:  # the storage has yet to be told, or is being told
+        if queue in self._wanted:  # it was not saved yet
             return self._wanted[queue], now
         job = _Read(self._storage, self._group, queue)
         failure, now = yield Work(job)
@@ -115,9 +112,7 @@ class ExternalOffsets(GroupOffsets):
         )
 
     def _save(self, offsets: dict[MessageQueue, int]) -> Flow[Exception | None]:
-        """Save what differs from what was saved last; one call at a time, and what comes meanwhile goes with the
-        next.
-        """
+        """Save what differs from the last save; one call at a time, and what comes meanwhile goes with the next."""
         self._wanted |= {queue: offset for queue, offset in offsets.items() if self._saved.get(queue) != offset}
         if self._saving:
             return None

@@ -1,7 +1,7 @@
-"""Answers to pulls that found something, as brokers usually write them, read without taking their headers apart.
+"""Fast reading of answers to pulls that found something: usual headers are not taken apart.
 
-Owns: the patterns of those headers. Leaves to others: whose answer it is, and every answer that looks different in any
-way.
+Owns: the patterns of those headers.
+Leaves to others: whose answer it is, and every answer that looks different in any way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mqproto.codec import json_header_end
 
 @dataclass(slots=True)  # made for every answer: frozen ones take three times as long
 class FastPullAnswer:
-    """What an answer to PULL_MESSAGE says that has messages; `records` are not looked at yet."""
+    """Answer to PULL_MESSAGE that has messages; `records` are not looked at yet."""
 
     #: Broker to pull from next (0: the master).
     broker_id: int

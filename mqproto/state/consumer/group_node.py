@@ -1,4 +1,4 @@
-"""Node of one consumer group: what the parts of a consumer ask of the client node, each through a protocol of its own.
+"""Client node as one consumer group uses it; each part of a consumer sees it through a narrow protocol of its own.
 
 Leaves to others: links and flows (`mqproto.state.client`), routes (`mqproto.state.cluster`).
 """
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class GroupNode:
-    """Client node as one consumer group uses it."""
+    """Client node of one consumer group."""
 
     def __init__(self, node: ClientNode, group: str) -> None:
         self.group = group

@@ -71,7 +71,7 @@ class Life:
     # --- the start
 
     def find_routes(self, topics: Collection[str], now: int) -> Flow[int]:
-        """Fetch the routes of all topics. One that does not exist may come later; name servers that cannot be asked are
+        """Fetch the routes of all topics. One that does not exist may come later; name servers out of reach are
         a failure, unless all that happened is that a link broke.
         """
         for topic in topics:

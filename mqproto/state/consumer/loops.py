@@ -1,4 +1,4 @@
-"""Loops of a consumer: the one that shares queues out, and the one that stores offsets."""
+"""Loops of a consumer: the one that rebalances its queues, and the one that stores its offsets."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ REBALANCE_RETRY_MS: Final = 1_000
 
 
 class RebalanceLoop:
-    """Rounds of one consumer in which queues are shared out: at an interval, and whenever something calls for one."""
+    """Rounds of rebalancing of one consumer: at an interval, and whenever something calls for one."""
 
     def __init__(self, wake: Callable[[Ticket[None], int], None]) -> None:
         """`wake` settles a ticket."""
         self._wake = wake
-        #: Settled to have queues shared out before the time.
+        #: Settled to have a round before the time.
         self._called: Ticket[None] = Ticket()
 
     def soon(self, now: int) -> None:
         """Call for a round. Calls during a round make one more."""
         self._wake(self._called, now)
 
-    def run(self, share_out: Callable[[int], Flow[tuple[bool, int]]], interval_ms: int, now: int) -> Flow[None]:
-        """`share_out` is one round; it answers whether it had all that it needed. A round that lacks something (the
-        retry topic, which the first heartbeat has only just made) is soon followed by another, then less and less soon,
-        until something calls for one.
+    def run(self, rebalance: Callable[[int], Flow[tuple[bool, int]]], interval_ms: int, now: int) -> Flow[None]:
+        """Run until it is cancelled. `rebalance` is one round; it answers whether it had all that it needed. A
+        round that lacks something (the retry topic, which the first heartbeat has only just made) is soon followed by
+        another, then less and less soon, until something calls for one.
         """
         retry_ms = REBALANCE_RETRY_MS
         while True:
             called = self._called = Ticket()
-            complete, now = yield from share_out(now)
+            complete, now = yield from rebalance(now)
             pause_ms = interval_ms if complete else min(interval_ms, retry_ms)
             retry_ms = REBALANCE_RETRY_MS if complete else 2 * pause_ms
             _, now = yield Wait(called, now + pause_ms)

@@ -1,12 +1,11 @@
-"""How far a consumer group has come: the table in memory, and the two places where it is kept.
+"""Offsets of a consumer group: the table in memory, and the two places where it is kept.
 
 In CLUSTERING the group's brokers keep the offsets (docs/protocol/client.md 5.3), in BROADCASTING a file of the client
 does (5.4), unless the application keeps them itself (`external_offsets`). All kinds hold a table in memory that
 consumption moves; persisting copies it out every few seconds, so a crash repeats messages and never skips one.
 
 Owns: the table, the requests and the file's text.
-Leaves to others: which offset is right (process queue), when to persist (consumer), where the file lies and how it is
-written (adapter).
+Leaves to others: which offset is right (`process_queue`), when to persist (`loops`), the file itself (adapter).
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ from mqproto.wire.headers import QueryConsumerOffsetResponse
 
 #: Both requests about offsets wait this long (docs/protocol/client.md 5.3).
 OFFSET_TIMEOUT_MS: Final = 5_000
-#: How often a broker is told the offsets that it has been told before. A push consumer's pulls bring them too, every 15
-#: s or so.
+#: How often a broker gets offsets that it has got before. A push consumer's pulls bring them too, every 15 s or so.
 TELL_ALL_MS: Final = 30_000
 #: How long a commit waits before it looks again whether another save of the local file has ended.
 SAVE_PAUSE_MS: Final = 10
@@ -41,7 +39,7 @@ Locate = Callable[[MessageQueue, int], Flow[tuple[str, int]]]
 
 
 class OffsetStore(Protocol):
-    """The table of one consumer. Offsets are the next to be consumed: everything below is done with."""
+    """Table of one consumer. Offsets are the next to be consumed: everything below is done with."""
 
     def known(self, queue: MessageQueue) -> int | None:
         """The offset in memory; None when there is none."""
@@ -62,7 +60,7 @@ class OffsetStore(Protocol):
         """
 
     def refresh(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
-        """The same every few seconds: offsets that were kept already need not be told again each time."""
+        """The same every few seconds: offsets that were kept already need not be sent again each time."""
 
     def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
         """Keep the last offset of a queue that is forgotten already. Where another member has the queue next, this ends
@@ -77,7 +75,7 @@ class OffsetStore(Protocol):
 
 
 class GroupOffsets:
-    """The part in memory, of all kinds of stores."""
+    """Part in memory of all kinds of stores."""
 
     __slots__ = ("_offsets",)
 
@@ -159,7 +157,7 @@ class RemoteOffsets(GroupOffsets):
 
     def keep(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
         yield from self.commit(queue, offset, now)
-        self._told.pop(queue, None)  # somebody else may tell another one from now on
+        self._told.pop(queue, None)  # somebody else may store another one from now on
 
     def commit(self, queue: MessageQueue, offset: int, now: int) -> Flow[tuple[MQError | None, int]]:
         """UPDATE_CONSUMER_OFFSET with an answer."""
@@ -189,7 +187,7 @@ class RemoteOffsets(GroupOffsets):
 
 
 class OffsetFile(Protocol):
-    """The file of one group of one client, as the adapter found it: it reads once, at the start, and writes by jobs."""
+    """File of one group of one client, as the adapter found it: it reads once, at the start, and writes by jobs."""
 
     #: What the file holds; None when there is none.
     main: bytes | None
@@ -210,7 +208,7 @@ class LocalOffsets(GroupOffsets):
 
     def __init__(self, file: OffsetFile, warn: Callable[[str], None]) -> None:
         """Reads what the adapter found. A damaged file never stops the start: the backup stands in, else the group
-        begins where it is configured to; both are told to `warn`.
+        begins where it is configured to; `warn` gets a line about both.
         """
         super().__init__()
         self._file = file

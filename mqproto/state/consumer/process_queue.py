@@ -1,11 +1,11 @@
-"""One assigned queue: what was pulled and is not finished yet.
+"""Process queue: the messages of one assigned queue that were pulled and are not finished yet.
 
 A *process queue* lives from the moment its queue is assigned until it is taken away; then it is `dropped` for good. A
 queue that is assigned again gets a new one, so whatever still runs for the old one (a pull on its way, a listener)
 finds it dropped and changes nothing.
 
 Owns: cached messages and their counts, the offset below which everything is finished, how much may be cached.
-Leaves to others: pulling (pull), handing messages out (consumption, handout), which queues there are (assignment).
+Leaves to others: pulls (`pull_loop`), deliveries (consumption, polls), which queues there are (`assignment`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ProcessQueue:
         self.loop: Ticket[None] | None = None
         #: What the pull loop waits for while the window is full or the consumer is suspended.
         self.room: Ticket[None] | None = None
-        #: The pull trouble that was told last, so that it is told once and not with every pull.
+        #: The pull trouble of the last notice, so that there is one notice and not one with every pull.
         self.trouble = ""
         self._messages: dict[int, MessageExt] = {}
         # Offsets in rising order. Finished ones are swept off both ends when these are looked at, so each costs O(1)
@@ -84,8 +84,7 @@ class ProcessQueue:
     def put(self, messages: Iterable[MessageExt], next_offset: int) -> list[MessageExt]:
         """Take in what a pull brought and answer the new messages.
 
-        Messages below the offset that was asked for, or out of order, were seen before (or belong to nobody) and are
-        left out.
+        Messages below the offset of the pull, or out of order, were seen before (or belong to nobody): not new.
         """
         fresh: list[MessageExt] = []
         floor = self.next_offset
@@ -142,7 +141,7 @@ class ProcessQueue:
         return 0 if first is None or last is None else last - first
 
     def drop(self) -> None:
-        """The queue is not ours any more: what was cached is forgotten, whoever waits is told by `dropped`."""
+        """The queue is not ours any more: what was cached is forgotten, whoever waits finds it `dropped`."""
         self.dropped = True
         self._messages.clear()
         self.size = 0
@@ -150,7 +149,7 @@ class ProcessQueue:
 
 @dataclass(slots=True)
 class Window:
-    """How much of a queue may be cached (docs/protocol/client.md 4.9, checks 5 to 7a).
+    """Limits of what may be cached of a queue (docs/protocol/client.md 4.9, checks 5 to 7a).
 
     One pull may go beyond by its batch.
     """

@@ -1,8 +1,8 @@
-"""The loop that pulls a queue: exactly one runs for each process queue (docs/protocol/client.md 4.9).
+"""Pull loop: exactly one runs for each process queue (docs/protocol/client.md 4.9).
 
 Owns: when the next pull goes out, the request, the reading of its answer, what becomes of what cannot be read.
-Leaves to others: what was pulled and is not finished (process_queue), handing messages out (consumption), the offsets
-(offsets), which queues there are (assignment).
+Leaves to others: what was pulled and is not finished (`process_queue`), deliveries (the kinds of consumers), the
+offsets (`offsets`), which queues there are (`assignment`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SUSPEND_MS: Final = 15_000
 PULL_TIMEOUT_MS: Final = 30_000
 #: Before the next pull after FLOW_CONTROL (215).
 FLOW_CONTROL_MS: Final = 20
-#: Least time between two pulls that bring nothing: a broker that holds no pull (any more) must not be asked in a tight
-#: loop.
+#: Least time between two pulls that bring nothing: a broker that holds no pull (any more) must not get pulls in a
+#: tight loop.
 EMPTY_PAUSE_MS: Final = 50
 #: How long the pull loop waits for a heartbeat that shall make the broker know the subscription.
 HEARTBEAT_WAIT_MS: Final = 3_000
@@ -38,7 +38,7 @@ HEARTBEAT_WAIT_MS: Final = 3_000
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """What a pull and its answer need to know of a subscription."""
+    """Subscription as a pull and its answer need it."""
 
     #: `*`, tags, or the expression of another kind.
     expression: str
@@ -52,7 +52,7 @@ class Subscribed:
 
 @dataclass(slots=True)  # made for every answer: frozen ones take three times as long
 class Pulled:
-    """What an answer says. `messages` is None for an offset outside the queue, then `next_offset` is inside."""
+    """Answer to a pull. `messages` is None for an offset outside the queue, then `next_offset` is inside."""
 
     messages: list[MessageExt] | None
     next_offset: int
@@ -104,7 +104,7 @@ class PullHost(Protocol):
         """An answer brought nothing new; the next offset may have moved on."""
 
     def outside(self, queue: ProcessQueue, next_offset: int, now: int) -> None:
-        """The queue does not have the offset that was asked for, but this one. The process queue is dropped."""
+        """The queue does not have the offset of the pull, but this one. The process queue is dropped."""
 
 
 def pull_header(
@@ -142,8 +142,7 @@ def pull_header(
 
 
 def read_answer(command: Command, queue: MessageQueue, tags: frozenset[str], address: str) -> Pulled:
-    """The answer to PULL_MESSAGE. Raises BrokerError for a refusal, HeaderError and RecordError for what cannot be
-    read.
+    """The answer to PULL_MESSAGE. Raises BrokerError for a refusal, HeaderError and RecordError where it is damaged.
 
     A record whose body cannot be read (damaged, or compressed in a way that needs a package) comes as an empty message
     whose sysFlag still says that it is compressed: it goes the way of failed messages and does not block the queue.
@@ -183,7 +182,7 @@ def _salvage(error: RecordError, queue: MessageQueue) -> tuple[list[MessageExt],
         return error.messages, error.messages[-1].queue_offset + 1
     if error.cause is None or error.queue_offset is None or error.physical_offset is None:
         raise error
-    spoiled = UnreadableMessage(
+    unreadable = UnreadableMessage(
         queue.topic,
         b"",
         sys_flag=COMPRESSED,
@@ -192,14 +191,12 @@ def _salvage(error: RecordError, queue: MessageQueue) -> tuple[list[MessageExt],
         physical_offset=error.physical_offset,
         broker_name=queue.broker_name,
     )
-    spoiled.reason = str(error.cause)
-    return [spoiled], error.queue_offset + 1
+    unreadable.reason = str(error.cause)
+    return [unreadable], error.queue_offset + 1
 
 
 class UnreadableMessage(MessageExt):
-    """Stands for a message whose body cannot be read; `reason` says why, and which package would help where one is
-    missing.
-    """
+    """Message whose body cannot be read; `reason` says why, and which package would help where one is missing."""
 
     __slots__ = ("reason",)
     reason: str
@@ -226,7 +223,7 @@ def pull_loop(queue: ProcessQueue, host: PullHost, node: PullNode, now: int) -> 
 
     Whatever a broker does ends in another round, after a pause where it brought nothing.
     """
-    asked_to_know = False
+    announced = False
     while not queue.dropped:
         ticket = host.hold(queue)
         if ticket is not None:
@@ -236,7 +233,7 @@ def pull_loop(queue: ProcessQueue, host: PullHost, node: PullNode, now: int) -> 
         if pulled is None:
             return
         if isinstance(pulled, Pulled):
-            asked_to_know = False
+            announced = False
             queue.trouble = ""
             pause = _take_in(pulled, queue, host, now)
             if not pause and pulled.messages is not None and len(pulled.messages) == 1:
@@ -246,8 +243,8 @@ def pull_loop(queue: ProcessQueue, host: PullHost, node: PullNode, now: int) -> 
             pause = FLOW_CONTROL_MS if code == ResponseCode.FLOW_CONTROL else host.failure_pause_ms
             if code in _UNKNOWN_SUBSCRIPTION:
                 _, now = yield Wait(node.heartbeat(now), now + HEARTBEAT_WAIT_MS)
-                pause = pause if asked_to_know else 0
-                asked_to_know = True
+                pause = pause if announced else 0
+                announced = True
             if pause:
                 node.pull_failed(queue, pulled)
         if pause:
@@ -285,14 +282,14 @@ def _take_in(pulled: Pulled, queue: ProcessQueue, host: PullHost, now: int) -> i
     if pulled.messages is None:
         host.outside(queue, pulled.next_offset, now)
         return 0
-    asked_at, asked_offset = queue.last_pull_at, queue.next_offset
+    pulled_at, pulled_offset = queue.last_pull_at, queue.next_offset
     fresh = queue.put(pulled.messages, pulled.next_offset)
     if fresh:
         host.arrived(queue, fresh, now)
         return host.pull_interval_ms
     host.caught_up(queue)
-    if queue.next_offset > asked_offset:
+    if queue.next_offset > pulled_offset:
         return 0
-    if pulled.messages:  # it brings only what was asked for before
+    if pulled.messages:  # it brings only what was pulled before
         return host.failure_pause_ms
-    return max(0, asked_at + EMPTY_PAUSE_MS - now)
+    return max(0, pulled_at + EMPTY_PAUSE_MS - now)

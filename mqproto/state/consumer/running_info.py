@@ -1,5 +1,4 @@
-"""Running information of a consumer: its answer to GET_CONSUMER_RUNNING_INFO (docs/protocol/client.md 6,
-docs/protocol/wire.md 15).
+"""Running information of a consumer: its answer to operators (docs/protocol/client.md 6, docs/protocol/wire.md 15).
 
 Owns: rates over the last minute and hour, kept as sums of a few slots of time, and the text of the answer.
 """
@@ -111,8 +110,7 @@ def running_info(
 ) -> bytes:
     """The body.
 
-    Every setting stands in it under its Java name, as operators' tools print them; `facts` are the properties of the
-    start.
+    Every setting stands in it under its Java name, as operators' tools print them; `facts` as of `start_facts`.
     """
     properties = setting_properties(settings, ConsumeType.CONSUME_PASSIVELY) | {
         "PROP_CONSUMEORDERLY": _java_text(settings.orderly),

@@ -1,5 +1,5 @@
-"""Messages that come again: the request that sends one back to its broker, and the new message where that fails
-(docs/protocol/client.md 4.12).
+"""Messages that come again (docs/protocol/client.md 4.12): the request that sends one back to its broker, and the new
+message where that fails.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ def send_back(
 
 
 def retry_message(message: MessageExt, group: str, limit: int, namespace: Namespace = NO_NAMESPACE) -> Message:
-    """A failed message as a new one for the group's retry topic, for when its own broker does not take it back
-    (docs/protocol/client.md 4.12).
-    """
+    """A failed message as a new one for the group's retry topic, where its own broker does not take it back."""
     kept = {name: value for name, value in message.properties.items() if name not in _NOT_RESENT}
     kept |= {
         names.ORIGIN_MESSAGE_ID: message.properties.get(names.ORIGIN_MESSAGE_ID) or message.msg_id,

@@ -1,4 +1,4 @@
-"""What a push consumer can be told, with the defaults of Apache's 4.9 client (docs/protocol/client.md 1.9.3).
+"""Settings of a push consumer, with the defaults of Apache's 4.9 client (docs/protocol/client.md 1.9.3).
 
 Names are snake_case forms of Apache's, with their units (milliseconds where nothing else is said). Settings without an
 effect in any release (`consumeThreadMax`, `adjustThreadPoolNumsThreshold`) are left out.
@@ -28,7 +28,7 @@ RECONSUME_TIMES_ENDLESS: Final = 2**31 - 1
 
 @dataclass(slots=True)
 class ConsumerSettings:
-    """One push consumer."""
+    """Settings of one push consumer."""
 
     group: str = DEFAULT_GROUP
     message_model: MessageModel = MessageModel.CLUSTERING

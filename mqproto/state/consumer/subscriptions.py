@@ -9,7 +9,7 @@ from mqproto.wire.filters.tags import SQL92, TAG, InvalidExpressionError, parse_
 
 
 def subscription_data(topic: str, expression: str, kind: str, version: int = 0) -> SubscriptionData:
-    """A subscription as brokers are told of it. Raises InvalidExpressionError."""
+    """A subscription as heartbeats carry it. Raises InvalidExpressionError."""
     if kind == TAG:
         tags = parse_tags(expression)
         return SubscriptionData(topic, tags.expression, TAG, list(tags.tags), sorted(tags.codes), version)
@@ -30,7 +30,7 @@ class Subscriptions:
     """Subscriptions of one consumer, in the order of their topics' first subscription."""
 
     def __init__(self) -> None:
-        #: By topic, as brokers are told of them.
+        #: By topic, as heartbeats carry them.
         self.by_topic: dict[str, SubscriptionData] = {}
         self._subscribed: dict[str, Subscribed] = {}
         self._version = 0

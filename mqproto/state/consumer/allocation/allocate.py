@@ -1,11 +1,11 @@
-"""Who consumes which queue: allocation strategies, and what a new assignment changes.
+"""Allocation of queues: strategies, and what a new assignment changes.
 
 There is no coordination between the members of a group beyond the same inputs in the same order: every member sorts the
-queues and the client ids alike, computes everybody's share and takes its own. So the orders here are Java's to the
-byte.
+queues and the client ids alike, in Java's order to the byte, computes everybody's share and takes its own.
 
-Owns: the orders, the strategies, the difference between what a member has and what it should have.
-Leaves to others: where the inputs come from and what taking a queue means (consumer).
+Owns: the default strategy, the difference between what a member has and what it should have.
+Leaves to others: the orders (`queue_order`), the other strategies (`strategies`), where the inputs come from
+(`members`), what taking a queue means (`assignment`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mqproto.state.cluster.queue_order import queue_order
 
 
 class Strategy(Protocol):
-    """A way to share queues out.
+    """Allocation strategy (AllocateMessageQueueStrategy).
 
     All members of a group must use the same one; its name travels in what operators are shown.
     """
@@ -58,9 +58,7 @@ class Averagely:
 
 
 def is_member(group: str, own_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> bool:
-    """The guard that the strategies share: False for a member that the others do not know yet, which gets nothing this
-    round.
-    """
+    """Guard of the strategies: False for a member that the others do not know yet, which gets nothing this round."""
     for value, what in ((own_id, "own client id"), (queues, "queues"), (client_ids, "client ids")):
         if not value:
             raise LocalProtocolError(f"cannot share out queues in group {group}: no {what}")
@@ -69,7 +67,7 @@ def is_member(group: str, own_id: str, queues: Sequence[MessageQueue], client_id
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a new assignment of one topic means to a member, both in queue order."""
+    """Changes of a member's queues by a new assignment of one topic, both lists in queue order."""
 
     lost: list[MessageQueue]
     gained: list[MessageQueue]

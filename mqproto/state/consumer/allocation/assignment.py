@@ -1,9 +1,9 @@
-"""The queues that one consumer has: which they are, where each begins, and how it is given up (docs/protocol/client.md
-4.3, 4.4, 4.7).
+"""Assignment (docs/protocol/client.md 4.3, 4.4, 4.7): the queues that a consumer has, where each begins, and how it is
+given up.
 
 Owns: the table of process queues, where each begins, corrections of offsets, and that a queue is free only behind its
-last offset. Leaves to others: when to share out (consumer), who gets what (sharing), pulling and consuming (pull,
-consumption).
+last offset.
+Leaves to others: when to rebalance (`loops`), who gets what (`members`), pulls and consumption (the consumer).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ACQUIRE_PAUSE_MS: Final = 1_000
 
 
 class AssignmentSettings(Protocol):
-    """What an assignment needs to know of a consumer's settings."""
+    """Settings of a consumer that an assignment needs."""
 
     @property
     def group(self) -> str: ...
@@ -68,9 +68,7 @@ class AssignmentHost(Protocol):
         """Whether the application has messages of this process queue."""
 
     def acquire(self, queue: MessageQueue, now: int) -> Flow[tuple[bool, int]]:
-        """What a queue takes before it may be consumed: True once it is ours alone, where that is needed. Raises
-        MQError.
-        """
+        """Make a queue ours alone, where that is needed before it may be consumed: whether it is. Raises MQError."""
 
     def released(self, queue: ProcessQueue, now: int) -> None:
         """The queue was given up: it is not in the table any more."""
@@ -82,7 +80,7 @@ class AssignmentHost(Protocol):
 
 
 class Assignment:
-    """The table, and what changes it.
+    """Table of process queues, and what changes it.
 
     A queue stays in it while its offset is being corrected: nobody else may have it then.
     """
@@ -102,7 +100,7 @@ class Assignment:
         self._host = host
         #: The wall time of CONSUME_FROM_TIMESTAMP.
         self._start_time = start_time
-        self._sharing = MemberAllocation(
+        self._allocation = MemberAllocation(
             settings.group, settings.message_model is MessageModel.BROADCASTING, strategy, node
         )
         self.queues: dict[MessageQueue, ProcessQueue] = {}
@@ -112,7 +110,7 @@ class Assignment:
         #: Queues that were given up lately: settled when the broker knows all about that.
         self._leaving: dict[MessageQueue, Ticket[None]] = {}
 
-    # --- sharing out
+    # --- rebalancing
 
     def rebalance(self, topics: Collection[str], now: int) -> Flow[tuple[bool, int]]:
         """One round over the subscribed topics; True when the queues changed. A topic whose facts cannot be had keeps
@@ -120,7 +118,7 @@ class Assignment:
         """
         changed = self.incomplete = False
         for topic in topics:
-            share, now = yield from self._sharing.share(topic, now)
+            share, now = yield from self._allocation.share(topic, now)
             if share is None:
                 self.incomplete = True
             else:
@@ -283,10 +281,9 @@ class Assignment:
                 self._node.spawn(self._correct(process_queue, 0, now), now)
 
     def outside(self, queue: ProcessQueue, next_offset: int, now: int) -> None:
-        """The queue does not have the offset that we asked for: go on at the one that it has. Called by the queue's own
-        pull loop.
+        """The queue does not have the offset of the pull: go on at the one that it has. Called by its pull loop.
 
-        At once only after a pause, so that a broker that changes its mind is not asked in a tight loop.
+        At once only after a pause, so that a broker that changes its mind does not get pulls in a tight loop.
         """
         self._node.notice(
             f"group {self._settings.group}: {queue.queue} has no offset {queue.next_offset}, going on at {next_offset}"
@@ -307,7 +304,7 @@ class Assignment:
             now = yield from current(now)
             if self.queues.get(queue.queue) is queue and self._targets[queue.queue] == target:
                 del self._targets[queue.queue]
-                # Not by asking for the kept offset: a broker may answer that before it has taken what we just told it.
+                # Not by asking for the kept offset: a broker may answer that before it has taken what we just sent it.
                 self._take(queue.queue, now, target)
 
     # --- the end

@@ -1,8 +1,7 @@
-"""Which queues of a topic are this member's (docs/protocol/client.md 4.4).
+"""Members of a consumer group, and this member's share of a topic (docs/protocol/client.md 4.4).
 
-Owns: the question who the members are, and asking the strategy.
-Leaves to others: when to share out (consumer), what a share changes (assignment), the strategies (rebalance,
-strategies).
+Owns: the question who the members are, and the call of the strategy.
+Leaves to others: when to rebalance (`loops`), what a share changes (`assignment`), the strategies themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from mqproto.wire.headers import GetConsumerListByGroupRequest
 
 
 class MemberNode(Protocol):
-    """Members of the node that sharing out needs."""
+    """Members of the node that the allocation needs."""
 
     @property
     def client_id(self) -> str: ...
@@ -43,7 +42,7 @@ class MemberNode(Protocol):
 
 
 class MemberAllocation:
-    """One member's view of its group. A group that `broadcasts` shares nothing out: every member has every queue."""
+    """Allocation to one member of a group. In a group that `broadcasts` every member has every queue."""
 
     __slots__ = ("_broadcasts", "_group", "_node", "_strategy", "_turn")
 
@@ -55,9 +54,7 @@ class MemberAllocation:
         self._turn = 0
 
     def share(self, topic: str, now: int) -> Flow[tuple[Sequence[MessageQueue] | None, int]]:
-        """The own queues of a topic, and the time; None when the facts cannot be had, so that everything stays as it
-        is.
-        """
+        """Our queues of a topic, and the time; None when the facts cannot be had: everything stays as it is."""
         node = self._node
         queues = node.routes.readable(topic)
         if not queues:

@@ -1,10 +1,11 @@
-"""Ways to share queues out besides the default, as Apache's clients do it (docs/protocol/client.md 4.4), and what is
-asked of the application's own.
+"""Allocation strategies besides the default, as Apache's clients have them (docs/protocol/client.md 4.4), and the call
+of the application's own.
 
-Owns: the arithmetic of each way, the check of an answer, which ways are called where.
-Leaves to others: the default and the order of queues and ids (rebalance), when to share out (sharing).
+Owns: the arithmetic of each strategy, the check of an answer, which strategies are called where.
+Leaves to others: the default (`allocate`), the order of queues and ids (`queue_order`), when to rebalance (`loops`).
 
-All members of a group must use the same way: nothing but equal arithmetic keeps two members from taking the same queue.
+All members of a group must use the same strategy: nothing but equal arithmetic keeps two of them from taking the same
+queue.
 """
 
 from __future__ import annotations
@@ -27,9 +28,7 @@ VIRTUAL_NODES_MAX: Final = 10_000
 
 
 class AveragelyByCircle:
-    """Queues are dealt out like cards: the member with index i of c gets the queues i, i + c, i + 2c ...
-    (AVG_BY_CIRCLE).
-    """
+    """Strategy AVG_BY_CIRCLE: the member with index i of c gets the queues i, i + c, i + 2c ..."""
 
     __slots__ = ()
 
@@ -44,7 +43,7 @@ class AveragelyByCircle:
 
 
 class ByConfig:
-    """A fixed list of queues for this member (CONFIG). Of each topic it gets those of the list that the topic has.
+    """Fixed list of queues for this member (CONFIG). Of each topic it gets those of the list that the topic has.
 
     In a namespace the topics of the list are wire names.
     """
@@ -63,8 +62,7 @@ class ByConfig:
 
 
 class ByMachineRoom:
-    """Only queues of brokers in certain rooms, which are named `room@broker`; the others belong to nobody
-    (MACHINE_ROOM).
+    """Strategy MACHINE_ROOM: only for queues of brokers in certain rooms, named `room@broker`; others belong to nobody.
 
     Each member gets a run of queues; those that the division leaves are dealt out one by one.
     """
@@ -96,7 +94,7 @@ class ByMachineRoom:
 
 
 class MachineRoomResolver(Protocol):
-    """Knows the machine room of a queue's broker and of a member; no answer may be empty."""
+    """Resolver of the machine room of a queue's broker and of a member; no answer may be empty."""
 
     def broker_deploy_in(self, queue: MessageQueue) -> str: ...
 
@@ -104,9 +102,9 @@ class MachineRoomResolver(Protocol):
 
 
 class MachineRoomNearby:
-    """Queues go to members in the same machine room, by another strategy among these (MACHINE_ROOM_NEARBY).
+    """Strategy MACHINE_ROOM_NEARBY: queues go to members in the same machine room, by another strategy among these.
 
-    Queues of rooms in which no member lives are shared out among all.
+    Queues of rooms in which no member lives are allocated to all.
     """
 
     __slots__ = ("_inner", "_resolver", "name")
@@ -149,8 +147,7 @@ def md5_head(key: str) -> int:
 
 
 class ConsistentHash:
-    """Members lie on a ring of hashes, at `virtual_nodes` points each; a queue belongs to the next one
-    (CONSISTENT_HASH).
+    """Strategy CONSISTENT_HASH: each member has `virtual_nodes` points on a ring; a queue belongs to the next point.
 
     When members come or go few queues change hands. A `hash_function` of the application's own gives an integer of a
     text.
@@ -195,7 +192,7 @@ class ConsistentHash:
         )
 
 
-#: Those that can be chosen by name, because they need to be told nothing.
+#: Strategies that can be chosen by name, because they need no arguments.
 BY_NAME: Final[dict[str, Strategy]] = {one.name: one for one in (Averagely(), AveragelyByCircle(), ConsistentHash())}
 
 
@@ -215,7 +212,7 @@ def find_strategy(wanted: object) -> Strategy:
 
 
 def is_plain(strategy: Strategy) -> bool:
-    """Whether a strategy calls nothing of the application's, so that it can be asked inside the node."""
+    """Whether a strategy calls nothing of the application's, so that it can be called inside the node."""
     return type(strategy) in _PLAIN or (type(strategy) is ConsistentHash and strategy.is_plain)
 
 
@@ -223,7 +220,7 @@ _PLAIN: Final = frozenset({Averagely, AveragelyByCircle, ByConfig, ByMachineRoom
 
 
 class Allocation:
-    """A job that asks a strategy of the application's own, which may block. `share` is its answer afterwards."""
+    """Job that calls a strategy of the application's own, which may block. `share` is its answer afterwards."""
 
     __slots__ = ("_facts", "_strategy", "share")
 

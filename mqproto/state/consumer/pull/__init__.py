@@ -1,1 +1,1 @@
-"""Pull consumers: the application asks for messages, itself (`pull`) or ahead of its polls (`lite_pull`)."""
+"""Pull consumers: the application pulls itself (`pull_consumer`), or polls what was pulled (`lite_pull_consumer`)."""

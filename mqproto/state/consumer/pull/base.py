@@ -1,12 +1,10 @@
-"""Base of consumers that are asked for messages: the pull consumer and the lite pull consumer (docs/protocol/client.md
-5).
+"""Base of pull consumers: the pull consumer and the lite pull consumer (docs/protocol/client.md 5).
 
 Owns: the end of their life, calls of listeners for queues.
 Leaves to others: which messages go to the application, and when their offsets move (`pull_consumer`,
 `lite_pull_consumer`), queries about queues and offsets (`queue_queries`).
 
-User code runs outside the node: a listener's call goes out as a `ListenerCall` by a `Deliver` action, and no answer is
-expected.
+User code runs outside the node: a listener's call goes out as a `ListenerCall` by a `Deliver` action, with no answer.
 """
 
 from __future__ import annotations
@@ -52,9 +50,7 @@ class ListenerCall:
 
 
 class PullConsumerBase(ConsumerBase, ABC):
-    """Consumer of one group that is asked for messages. `listener` is the adapter's: it comes back in every
-    `ListenerCall`.
-    """
+    """Pull consumer of either kind. `listener` is the adapter's: it comes back in every `ListenerCall`."""
 
     settings: PullingSettings
 
@@ -103,7 +99,7 @@ class PullConsumerBase(ConsumerBase, ABC):
         self.node.wake(self._stopped, now)
 
     def _leave(self, now: int) -> None:
-        """The consumer begins to end: let go whoever waits for it."""
+        """The consumer begins to end: wake whoever waits for it."""
 
     def _call(self, function: Callable[..., Any] | None, *arguments: Any) -> None:
         """Have the adapter call a listener."""
@@ -113,9 +109,7 @@ class PullConsumerBase(ConsumerBase, ABC):
     # --- for the node and the brokers
 
     def heartbeat_data(self) -> ConsumerData:
-        """Consumers that are asked always say that they begin at the end, wherever they do (docs/protocol/client.md
-        1.7).
-        """
+        """Pull consumers always say that they begin at the end, wherever they do (docs/protocol/client.md 1.7)."""
         settings = self.settings
         return ConsumerData(
             self.group,

@@ -1,6 +1,4 @@
-"""Dead letters of a consumer without a listener: messages that it cannot hand out, because their body cannot be
-read.
-"""
+"""Dead letters of a lite pull consumer: messages whose body cannot be read, so that no poll can bring them."""
 
 from __future__ import annotations
 

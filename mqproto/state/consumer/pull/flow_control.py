@@ -1,8 +1,8 @@
-"""When the pull loops of a lite pull consumer have to wait: what it fetches ahead has a limit, and the application may
-pause queues (docs/protocol/client.md 5.2).
+"""Flow control of a lite pull consumer (docs/protocol/client.md 5.2): what it pulls ahead is limited, and the
+application may pause queues.
 
 Owns: which queues are paused, which loops wait because too much is cached, when they look again.
-Leaves to others: the loops (pull), what is cached (process_queue, handout), which queues there are (assignment).
+Leaves to others: the loops (`pull_loop`), what is cached (`process_queue`, `in_hand`), the queues (`assignment`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mqproto.state.node.contract import Ticket
 
 
 class FlowControl:
-    """The gate of one consumer. A loop that it holds up waits for the ticket of its queue (`ProcessQueue.room`)."""
+    """Flow control of one consumer. A loop that it holds waits for the ticket of its queue (`ProcessQueue.room`)."""
 
     def __init__(
         self, window: Window, limit: int, in_hand: MessagesInHand, wake: Callable[[Ticket[None], int], None]
@@ -55,7 +55,7 @@ class FlowControl:
             self._wake(room, now)
 
     def relieve(self, now: int) -> None:
-        """Messages have left: if few enough wait now, every loop that this held up looks again."""
+        """Messages have left: if few enough wait now, every loop that this held looks again."""
         if self._full and not self.crowded:
             for queue in [queue for queue in self._full if not self._window.is_full(queue)]:
                 self.open(queue, now)

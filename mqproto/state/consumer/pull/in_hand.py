@@ -1,12 +1,11 @@
-"""Messages on their way to an application that polls: those that wait, and those that it has and has not confirmed.
+"""Messages in hand of a lite pull consumer: those that wait for a poll, and those that were polled and not confirmed.
 
-Owns: the order in which batches are handed out (as they arrived), and which process queues move by a confirmation.
-Leaves to others: where messages come from (pull), what a confirmation means for offsets (lite_pull), how the trace
-tells of both (trace).
+Owns: the order in which polls get batches (as they arrived), and which process queues move by a confirmation.
+Leaves to others: where messages come from (`prefetch`), what a confirmation means for offsets (`positions`), what the
+trace says of both (`trace`).
 
-Handed-out messages stay in their process queue until they are confirmed, so that no offset passes them and flow control
-counts them. The trace has them begun when they are handed out and done when they are confirmed; of what can be
-confirmed no more it hears no end.
+Polled messages stay in their process queue until they are confirmed, so that no offset passes them and flow control
+counts them. In the trace they begin with the poll and end with the confirmation, if there can be one.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ class Batch:
     def __init__(self, queue: ProcessQueue, messages: list[MessageExt], trace_id: str = "") -> None:
         self.queue = queue
         self.messages = messages
-        #: When it was handed out.
+        #: When it was polled.
         self.started_at = 0
-        #: What the message trace knows it by; once it has an id, its beginning was told.
+        #: Its id in the message trace, from the poll on.
         self.trace_id = trace_id
 
 
 class Claim:
-    """What a poll got, for when its caller was interrupted and will never know: see `MessagesInHand.put_back`."""
+    """Claim of a poll: what it got, in case its caller is interrupted (see `MessagesInHand.put_back`)."""
 
     __slots__ = ("batch",)
 
@@ -43,16 +42,16 @@ class Claim:
 
 
 class MessagesInHand:
-    """All batches of one consumer. Those of dropped process queues are passed over."""
+    """Batches of one consumer. Those of dropped process queues are passed over."""
 
-    __slots__ = ("_handed", "_ready", "_trace", "waiting")
+    __slots__ = ("_polled", "_ready", "_trace", "waiting")
 
     def __init__(self, trace: Tracer | None = None) -> None:
         self._trace = trace
         #: Messages that wait for a poll.
         self.waiting = 0
         self._ready: deque[Batch] = deque()
-        self._handed: list[Batch] = []
+        self._polled: list[Batch] = []
 
     def add(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
         self._ready.append(Batch(queue, messages))
@@ -69,7 +68,7 @@ class MessagesInHand:
                 self._ready.appendleft(Batch(batch.queue, batch.messages[limit:], batch.trace_id))
                 batch.messages = batch.messages[:limit]
             self.waiting -= len(batch.messages)
-            self._handed.append(batch)
+            self._polled.append(batch)
             batch.started_at = now
             if self._trace is not None and not batch.trace_id:
                 self._trace.consuming(batch, now)
@@ -77,29 +76,29 @@ class MessagesInHand:
         return None
 
     def put_back(self, batch: Batch) -> None:
-        """The application never got this batch: it is the next to be handed out.
+        """The application never got this batch: it is the next to be polled.
 
         Nothing happens once it was confirmed.
         """
-        if batch in self._handed:
-            self._handed.remove(batch)
+        if batch in self._polled:
+            self._polled.remove(batch)
             self._ready.appendleft(batch)
             self.waiting += len(batch.messages)
 
     def confirm(self, now: int) -> list[ProcessQueue]:
-        """Whatever was handed out is done with; the process queues that move by that."""
+        """Whatever was polled is done with; the process queues that move by that."""
         moved: dict[ProcessQueue, None] = {}
-        for batch in self._handed:
+        for batch in self._polled:
             if not batch.queue.dropped:
                 batch.queue.settle(batch.messages)
                 moved[batch.queue] = None
                 if self._trace is not None:
                     self._trace.consumed(batch, ConsumeCode.SUCCESS, len(batch.messages), now)
-        self._handed.clear()
+        self._polled.clear()
         return list(moved)
 
     def sweep(self) -> None:
         """Forget the batches of process queues that were dropped."""
         self._ready = deque(batch for batch in self._ready if not batch.queue.dropped)
         self.waiting = sum(len(batch.messages) for batch in self._ready)
-        self._handed = [batch for batch in self._handed if not batch.queue.dropped]
+        self._polled = [batch for batch in self._polled if not batch.queue.dropped]

@@ -1,9 +1,9 @@
-"""Lite pull consumer: the application polls, the consumer pulls ahead and keeps the offsets (docs/protocol/client.md
-5.2).
+"""Lite pull consumer (docs/protocol/client.md 5.2): the application polls, the consumer pulls ahead and keeps the
+offsets.
 
-Owns: its loops, its end, and its parts, which its public methods call: the selection of queues (`queue_selection`), the
+Owns: its loops, and its parts, which its public methods call: the selection of queues (`queue_selection`), the
 prefetch (`prefetch`), positions with commits and seeks (`positions`), polls (`polls`), watched topics (`topic_watch`).
-Leaves to others: the start and the end (`base`), calling listeners (adapter).
+Leaves to others: the start and the end (`base`), calls of listeners (adapter).
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ class LitePullConsumerCore(PullConsumerBase):
     # --- which queues
 
     def subscribe(self, topic: str, expression: str, kind: str, listener: QueueListener | None, now: int) -> None:
-        """Have a share of a topic's queues, filtered by tags or another kind of expression (SQL92), before or after the
-        start.
+        """Have a share of a topic's queues, filtered by tags or SQL92, before or after the start.
 
         `listener` is called when the share changes. Replaces what was said of the topic before. Raises InvalidName,
         InvalidExpressionError, and StateError at the end of life or when queues were assigned.
@@ -165,10 +164,10 @@ class LitePullConsumerCore(PullConsumerBase):
         self._loops.append(spawn(persist_loop(self._assignment.refresh, interval_ms, now), now))
         if self._selection.mode is Mode.ASSIGN:
             self._assignment.assign(self._selection.assigned, now)
-        self._loops.append(spawn(self._rebalance.run(self._share_out, settings.rebalance_interval, now), now))
+        self._loops.append(spawn(self._rebalance_loop.run(self._rebalance, settings.rebalance_interval, now), now))
 
-    def _share_out(self, now: int) -> Flow[tuple[bool, int]]:
-        return self._selection.share_out(self._assignment, now)
+    def _rebalance(self, now: int) -> Flow[tuple[bool, int]]:
+        return self._selection.rebalance(self._assignment, now)
 
     def _persist(self, now: int) -> Flow[None]:
         return self._assignment.persist(now)
@@ -184,9 +183,8 @@ class LitePullConsumerCore(PullConsumerBase):
     def poll(self, claim: Claim, timeout_ms: int, limit: int | None, now: int) -> Flow[list[MessageExt]]:
         """The next messages, of one queue and in its order: at most `limit`, else as many as a pull brought.
 
-        Waits for at most `timeout_ms`; empty when none came, or the consumer was closed meanwhile. What was handed out
-        before counts as done from now on. Raises StateError unless it runs, ClientError for a time or number that makes
-        no sense.
+        Waits for at most `timeout_ms`; empty when none came, or the consumer was closed meanwhile. What was polled
+        before counts as done from now on. Raises StateError unless it runs, ClientError for a senseless time or number.
         """
         return self._polls.poll(claim, timeout_ms, limit, now)
 
@@ -207,25 +205,22 @@ class LitePullConsumerCore(PullConsumerBase):
         self._positions.commit(offsets, persist, now)
 
     def commit_sync(self, offsets: Offsets, now: int) -> Flow[None]:
-        """Store offsets, and wait until they are stored: the given ones, or the positions of the given queues, or of
-        all.
+        """Store the given offsets, or the positions of the given queues, or of all, and wait until they are stored.
 
-        A position is behind everything that was handed out. Raises StateError when a queue is not ours (nothing is
+        A position is behind everything that was polled. Raises StateError when a queue is not ours (nothing is
         changed then), ClientError for what is no offset, and the first failure of a broker, whatever the others said.
         """
         return self._positions.commit_sync(offsets, now)
 
     def committed(self, queue: MessageQueue, now: int) -> Flow[int | None]:
-        """The group's offset of any queue: the one in memory for a queue of ours, else the stored one; None when there
-        is none.
+        """The group's offset of any queue: of our queues the one in memory, else the stored one; None without one.
 
         Raises MQError when that cannot be known now.
         """
         return self._positions.committed(queue, now)
 
     def seek(self, queue: MessageQueue, offset: int, now: int) -> Flow[None]:
-        """Go on at this offset with the next poll. What is cached is forgotten; what was handed out can be confirmed no
-        more.
+        """Go on at this offset with the next poll. What is cached is forgotten, what was polled cannot be confirmed.
 
         Raises StateError when the queue is not ours, ClientError for an offset outside of it, other MQErrors when that
         cannot be known.

@@ -1,10 +1,10 @@
 """Positions of a lite pull consumer: where each of its queues goes on, which of that is stored, and seeks.
 
-A *position* is where a queue goes on behind everything that was handed out. A message that the last poll handed out
-counts as being worked on until the next poll or commit; only then does it leave the process queue, so the position,
-which is never behind an unfinished message, moves over it. With `auto_commit` the next poll also makes the position the
-offset to be stored. A queue that moves to another member takes along the offset that was confirmed: what was handed out
-since comes again there.
+A *position* is where a queue goes on behind everything that was polled. A message that the last poll brought counts as
+being worked on until the next poll or commit; only then does it leave the process queue, so the position, which is
+never behind an unfinished message, moves over it. With `auto_commit` the next poll also makes the position the offset
+to be stored. A queue that moves to another member takes along the offset that was confirmed: what was polled since
+comes again there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mqproto.state.consumer.pull.settings import LitePullSettings
 from mqproto.state.flows.effects import Flow, R, Wait
 from mqproto.state.node.contract import Ticket
 
-#: What a commit is told: offsets by queue, or queues whose positions are meant; None means all queues.
+#: Argument of a commit: offsets by queue, or queues whose positions are meant; None means all queues.
 Offsets: TypeAlias = Mapping[MessageQueue, int] | Iterable[MessageQueue] | None
 
 
@@ -55,7 +55,7 @@ class Positions:
         self._node = node
 
     def confirm(self, now: int) -> None:
-        """What was handed out is done with; with `auto_commit` that is what will be stored."""
+        """What was polled is done with; with `auto_commit` that is what will be stored."""
         moved = self._prefetch.moved
         for process_queue in self._prefetch.in_hand.confirm(now):
             moved.add(process_queue.queue)
@@ -68,7 +68,7 @@ class Positions:
             moved.clear()
 
     def _position(self, queue: MessageQueue) -> int | None:
-        """Where a queue of ours goes on behind what was handed out and confirmed; None while that is not known."""
+        """Where a queue of ours goes on behind what was polled and confirmed; None while that is not known."""
         process_queue = self._prefetch.assignment.queues.get(queue)
         if process_queue is None or process_queue.dropped or not process_queue.started:
             return None
@@ -85,9 +85,7 @@ class Positions:
             self._node.spawn(self._offsets.persist(list(chosen), now), now)
 
     def commit_sync(self, offsets: Offsets, now: int) -> Flow[None]:
-        """Store offsets, and wait until they are stored: the given ones, or the positions of the given queues, or of
-        all. Raises the first failure when all answers have come.
-        """
+        """Store offsets, and wait until they are stored. Raises the first failure when all answers have come."""
         chosen = self._choose(offsets, now)
         tickets = [self._node.spawn(self._offsets.commit(queue, offset, now), now) for queue, offset in chosen.items()]
         for ticket in tickets:
@@ -118,9 +116,7 @@ class Positions:
         return dict(sorted(chosen.items(), key=lambda item: queue_order(item[0])))
 
     def committed(self, queue: MessageQueue, now: int) -> Flow[int | None]:
-        """The group's offset of any queue: the one in memory for a queue of ours, else the stored one; None when there
-        is none.
-        """
+        """The group's offset of any queue; see `LitePullConsumerCore.committed`."""
         self._life.check_running()
         queue = self._node.namespace.wrap_queue(queue)
         known = self._offsets.known(queue)

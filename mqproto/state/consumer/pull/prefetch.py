@@ -167,15 +167,15 @@ class Prefetch:
         self.moved.add(queue.queue)
 
     def outside(self, queue: ProcessQueue, next_offset: int, now: int) -> None:
-        """The queue does not have the offset that was asked for.
+        """The queue does not have the offset of the pull.
 
         What is cached is still polled, unless the queue became shorter.
         """
-        asked = queue.next_offset
+        pulled = queue.next_offset
         self._node.notice(
-            f"group {self._settings.group}: {queue.queue} has no offset {asked}, going on at {next_offset}"
+            f"group {self._settings.group}: {queue.queue} has no offset {pulled}, going on at {next_offset}"
         )
-        if next_offset > asked:
+        if next_offset > pulled:
             queue.next_offset = next_offset
             self.moved.add(queue.queue)
             return
@@ -188,7 +188,7 @@ class Prefetch:
         self._node.spawn(self._begin_again(queue, target, now), now)
 
     def _begin_again(self, queue: ProcessQueue, offset: int, now: int) -> Flow[None]:
-        """After a pause, so that a broker that changes its mind is not asked in a tight loop."""
+        """After a pause, so that a broker that changes its mind does not get pulls in a tight loop."""
         _, now = yield Sleep(now + self.failure_pause_ms)
         if self.assignment.queues.get(queue.queue) is queue:
             self.assignment.seek(queue.queue, offset, now)

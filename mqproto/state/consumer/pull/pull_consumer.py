@@ -1,12 +1,11 @@
-"""The pull consumer: the application asks for the messages of a queue from an offset, and keeps its offsets itself
-(docs/protocol/client.md 5.1).
+"""Pull consumer (docs/protocol/client.md 5.1): the application pulls messages of a queue from an offset, and keeps its
+offsets itself.
 
-Owns: single pulls, the offsets that the application sets, the queues that are this member's, messages that are sent
-back.
-Leaves to others: life, listeners, questions about offsets (active), reading answers (pull), who gets which queue
-(sharing).
+Owns: single pulls, the offsets that the application sets, the queues that are this member's.
+Leaves to others: life and calls of listeners (`base`), queries about offsets (`queue_queries`), the reading of answers
+(`pull_loop`), who gets which queue (`allocation`).
 
-Queues are shared out for the topics that the application has registered, and for those that it has pulled from; a share
+Queues are allocated for the topics that the application has registered, and for those that it has pulled from; a share
 is only advice, any queue can be pulled at any time.
 """
 
@@ -57,7 +56,7 @@ _STATUS: Final[dict[int, PullStatus]] = {
 
 
 class PullConsumerCore(PullConsumerBase):
-    """A pull consumer. Its `listener` is the adapter's: it comes back in every `ListenerCall`."""
+    """Pull consumer of one group. Its `listener` is the adapter's: it comes back in every `ListenerCall`."""
 
     settings: PullConsumerSettings
 
@@ -76,9 +75,9 @@ class PullConsumerCore(PullConsumerBase):
         settings.check()
         super().__init__(node, settings, listener, offset_file, offset_storage)
         self.settings = settings
-        self._sharing = MemberAllocation(self.group, self.broadcasts, strategy or Averagely(), self._node)
+        self._allocation = MemberAllocation(self.group, self.broadcasts, strategy or Averagely(), self._node)
         self._listeners: dict[str, QueueListener | None] = {}
-        #: Topics that were pulled from: shared out like the registered ones, but brokers are not told of them.
+        #: Topics that were pulled from: allocated like the registered ones, but no heartbeat names them.
         self._pulled: set[str] = set()
         #: Our share of each topic.
         self._own: dict[str, frozenset[MessageQueue]] = {}
@@ -92,7 +91,7 @@ class PullConsumerCore(PullConsumerBase):
     def _begin_loops(self, now: int) -> None:
         settings = self.settings
         self._loops = [
-            self.node.spawn(self._rebalance.run(self._share_out, settings.rebalance_interval, now), now),
+            self.node.spawn(self._rebalance_loop.run(self._rebalance, settings.rebalance_interval, now), now),
             self.node.spawn(persist_loop(self._refresh, settings.persist_consumer_offset_interval, now), now),
         ]
 
@@ -100,8 +99,7 @@ class PullConsumerCore(PullConsumerBase):
         self._own.clear()
 
     def register(self, topic: str, listener: QueueListener | None, now: int) -> None:
-        """Share out the queues of a topic, before or after the start, and have `listener` called when that changes
-        something.
+        """Take a share of a topic's queues, before or after the start; `listener` is called when the share changes.
 
         Raises InvalidName.
         """
@@ -111,7 +109,7 @@ class PullConsumerCore(PullConsumerBase):
             self._subscriptions.add(topic, "*", TAG, self._node.wall(now)).version = 0
         self._listeners[topic] = listener
         self.node.heartbeats.send(now)
-        self._rebalance.soon(now)
+        self._rebalance_loop.soon(now)
 
     def topics(self) -> Collection[str]:
         return sorted(self._subscriptions.by_topic.keys() | self._pulled)
@@ -129,13 +127,12 @@ class PullConsumerCore(PullConsumerBase):
         timeout_ms: int | None,
         now: int,
     ) -> Flow[PullResult]:
-        """One pull. With `block` the broker holds it at the end of the queue, for at most
-        `broker_suspend_max_time_millis`.
+        """One pull. With `block` the broker may hold it at the end of the queue (`broker_suspend_max_time_millis`).
 
         Given a `timeout_ms` (else it is as in the settings), a broker holds it for at most two thirds of that, so that
         its answer comes in time. Raises ClientError and InvalidExpressionError for arguments that make no sense,
         StateError unless it runs, NoRoute, BrokerError, and RecordError when the first message found cannot be read:
-        its `queue_offset` tells which one to step over.
+        its `queue_offset` says which one to step over.
         """
         self.life.check_running()
         queue = self.namespace.wrap_queue(queue)
@@ -145,7 +142,7 @@ class PullConsumerCore(PullConsumerBase):
         data = subscription_data(queue.topic, expression, kind, self._node.wall(now))
         subscribed = Subscribed(data.expression, kind, data.version, frozenset(data.tags))
         fields, limit_ms = self._pull_header(queue, subscribed, offset, max_nums, block, timeout_ms)
-        # What a slave does not answer is asked of the master the next time.
+        # What a slave does not answer is pulled from the master the next time.
         address, _, now = yield from find_reader(self.node.routes, queue, self._slaves.pop(queue, 0), now)
         self._pulled.add(queue.topic)
         outcome, now = yield Call(address, RequestCode.PULL_MESSAGE, fields, deadline=now + limit_ms)
@@ -220,8 +217,7 @@ class PullConsumerCore(PullConsumerBase):
             self._unsaved.discard(queue)
 
     def fetch_consume_offset(self, queue: MessageQueue, from_store: bool, now: int) -> Flow[int | None]:
-        """The group's offset: the one in memory, else (or with `from_store` always) the stored one; None when there is
-        none.
+        """The group's offset: the one in memory, else (or with `from_store` always) the stored one; None without one.
 
         Raises MQError when that cannot be known now.
         """
@@ -253,18 +249,18 @@ class PullConsumerCore(PullConsumerBase):
             if failure is None and self._offsets.known(queue) == offset:
                 self._unsaved.discard(queue)
 
-    # --- sharing out
+    # --- rebalancing
 
     def queues_in_balance(self, topic: str) -> tuple[MessageQueue, ...]:
         """Our share of a topic, in queue order; empty while it is not known."""
         share = self._own.get(self.namespace.wrap(topic), frozenset())
         return self.namespace.unwrap_queues(sorted(share, key=queue_order))
 
-    def _share_out(self, now: int) -> Flow[tuple[bool, int]]:
+    def _rebalance(self, now: int) -> Flow[tuple[bool, int]]:
         """One round; a topic whose facts cannot be had keeps its queues."""
         complete = True
         for topic in self.topics():
-            share, now = yield from self._sharing.share(topic, now)
+            share, now = yield from self._allocation.share(topic, now)
             if share is None:
                 complete = complete and topic not in self._subscriptions.by_topic
             else:
@@ -299,7 +295,7 @@ class PullConsumerCore(PullConsumerBase):
 
     def queues_changed(self, topic: str, queues: tuple[MessageQueue, ...], now: int) -> None:
         if topic in self._subscriptions.by_topic or topic in self._pulled:
-            self._rebalance.soon(now)
+            self._rebalance_loop.soon(now)
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int], now: int) -> None:
         """The offsets of our own queues; where the application pulls is its own affair."""

@@ -1,4 +1,4 @@
-"""Pull requests of consumers that are asked for messages (docs/protocol/client.md 5.1, 5.2)."""
+"""Pull requests of pull consumers of both kinds (docs/protocol/client.md 5.1, 5.2)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def pull_fields(
 ) -> dict[str, str]:
     """The extFields of PULL_MESSAGE. With `hold` the broker may wait for a message.
 
-    Such a pull brings its expression along, so it names a version only where the broker keeps what it makes of one: not
-    for tags.
+    Such a pull brings its expression along, so it names a version only where the broker keeps what it makes of it: of
+    SQL92.
     """
     header = PullMessageRequest(
         consumer_group=group,

@@ -30,7 +30,7 @@ class QueueQueries:
         self._node = node
 
     def fetch_queues(self, topic: str, now: int) -> Flow[tuple[MessageQueue, ...]]:
-        """The readable queues of a topic, asked of a name server now, in queue order.
+        """The readable queues of a topic, from a name server, in queue order.
 
         Raises NoRoute and other MQErrors.
         """

@@ -95,8 +95,8 @@ class QueueSelection:
             return self._assigned_tags.get(topic, _ALL)
         return self._subscriptions.subscribed(topic)
 
-    def share_out(self, assignment: Assignment, now: int) -> Flow[tuple[bool, int]]:
-        """One round (`RebalanceLoop.run`); queues that the application has assigned are not shared out."""
+    def rebalance(self, assignment: Assignment, now: int) -> Flow[tuple[bool, int]]:
+        """One round (`RebalanceLoop.run`); queues that the application has assigned stay."""
         if self.mode is Mode.ASSIGN:
             return True, now
         before = _by_topic(assignment)

@@ -16,9 +16,6 @@ def pull_running_info(
     subscriptions: Iterable[SubscriptionData],
     queues: Mapping[MessageQueue, ProcessQueueInfo],
 ) -> bytes:
-    """The body for a consumer that is asked for messages.
-
-    Java's tells no settings and no queues; here operators see both.
-    """
+    """The body. Java's has no settings and no queues; here operators see both."""
     properties = setting_properties(settings, ConsumeType.CONSUME_ACTIVELY)
     return ConsumerRunningInfo({**properties, **facts}, list(subscriptions), dict(queues), {}).to_json()

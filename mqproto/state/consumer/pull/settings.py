@@ -1,5 +1,4 @@
-"""What consumers that are asked for messages can be told, with the defaults of Apache's 4.9 client
-(docs/protocol/client.md 1.9.4, 1.9.5).
+"""Settings of pull consumers, with the defaults of Apache's 4.9 client (docs/protocol/client.md 1.9.4, 1.9.5).
 
 Names are snake_case forms of Apache's, with their units (milliseconds where nothing else is said). `pull_thread_nums`
 is left out: no thread pulls here.
@@ -18,7 +17,7 @@ from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
 
 @dataclass(slots=True)
 class PullingSettings:
-    """What both kinds share."""
+    """Settings that both kinds have."""
 
     group: str = DEFAULT_GROUP
     message_model: MessageModel = MessageModel.CLUSTERING
@@ -51,7 +50,7 @@ class PullingSettings:
 
 @dataclass(slots=True)
 class PullConsumerSettings(PullingSettings):
-    """One pull consumer."""
+    """Settings of one pull consumer."""
 
     #: How often a message that was sent back comes again before it is a dead letter.
     max_reconsume_times: int = 16
@@ -64,13 +63,13 @@ class PullConsumerSettings(PullingSettings):
 
 @dataclass(slots=True)
 class LitePullSettings(PullingSettings):
-    """One lite pull consumer."""
+    """Settings of one lite pull consumer."""
 
     #: Where a group begins in a queue that it has no offset for.
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     #: For CONSUME_FROM_TIMESTAMP: yyyyMMddHHmmss in local time; empty means half an hour before the start.
     consume_timestamp: str = ""
-    #: Each poll confirms what earlier polls have handed out.
+    #: Each poll confirms what earlier polls have brought.
     auto_commit: bool = True
     #: How often what was confirmed is stored.
     auto_commit_interval_millis: int = 5_000

@@ -1,7 +1,7 @@
-"""Topics whose queues the application wants to hear of when they change (docs/protocol/client.md 5.2).
+"""Watch of topics: the application gets a call when their queues change (docs/protocol/client.md 5.2).
 
-Owns: which topics, what was known of each the last time, the rounds in which they are compared.
-Leaves to others: routes (client), calling listeners (adapter).
+Owns: which topics, the last known queues of each, the rounds in which they are compared.
+Leaves to others: routes (`route_refresh`), calls of listeners (adapter).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WatchNode(Protocol):
 
 
 class TopicWatch:
-    """The watched topics of one consumer.
+    """Watched topics of one consumer.
 
     What a topic has when it is first seen is no change, and neither is "still nothing".
     """

@@ -1,8 +1,9 @@
-"""Handing messages to the application, and what becomes of them by its answer (docs/protocol/client.md 4.10, 4.12).
+"""Concurrent consumption (docs/protocol/client.md 4.10, 4.12): deliveries to the application, and what becomes of their
+messages by its answer.
 
-Owns: deliveries that are ready and running, the meaning of a listener's result, the requests that send a failed message
-back.
-Leaves to others: calling listeners (adapter), the cache of each queue (process_queue), what is done when (consumer).
+Owns: deliveries that are ready and running, the meaning of a listener's result, when a failed message is sent back.
+Leaves to others: calls of listeners (adapter), the cache of each queue (`process_queue`), the requests that send a
+message back (`send_back`), what is done when (`push_consumer`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SWEEP_MAX: Final = 16
 
 @dataclass(slots=True, eq=False)
 class ConsumeTask:
-    """One delivery: call `listener(messages, context)` and answer by `ClientNode.consumed(task, result, now)`, once.
+    """Delivery: call `listener(messages, context)` and answer by `ClientNode.consumed(task, result, now)`, once.
 
     The result is what the listener returned, or the exception that it raised. A task may stay unanswered only when the
     application goes away altogether: its messages then come again, here or elsewhere.
@@ -45,7 +46,7 @@ class ConsumeTask:
     messages: list[MessageExt]
     context: ConsumeContext
     process_queue: ProcessQueue
-    #: When it was handed out.
+    #: When it was delivered.
     started_at: int = 0
     #: Its messages were sent back because it took too long: the result does not matter any more.
     overdue: bool = False
@@ -57,7 +58,7 @@ class ConsumeTask:
 
 @dataclass(slots=True)  # made for every delivery: frozen ones take three times as long
 class Verdict:
-    """What a result means: so many messages from the front succeeded, the others failed.
+    """Meaning of a result: so many messages from the front succeeded, the others failed.
 
     `complaint` is for the operator.
     """
@@ -87,8 +88,7 @@ def judge(result: object, task: ConsumeTask) -> Verdict:
 
 
 class Deliveries:
-    """The deliveries of one consumer: those that wait their turn, and those that are with the application, at most
-    `limit`.
+    """Deliveries of one consumer: those that wait their turn, and at most `limit` that are with the application.
 
     A running one keeps its place until `finished`, also while its failed messages are being sent back: so a broker that
     takes nothing back slows consumption down instead of piling up requests.
@@ -99,7 +99,7 @@ class Deliveries:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.running: set[ConsumeTask] = set()
-        #: Nothing is handed out any more.
+        #: Nothing is delivered any more.
         self.stopped = False
         self._ready: deque[ConsumeTask] = deque()
 
@@ -183,7 +183,7 @@ class ConsumptionQueues(Protocol):
 
 
 class ConsumptionHost(Protocol):
-    """Consumer of deliveries: it hands them to the application, and hears what became of them."""
+    """Consumer of deliveries: it passes them to the application, and learns what became of them."""
 
     def deliver(self, task: ConsumeTask, now: int) -> None:
         """Hand a delivery to the application."""
@@ -218,7 +218,7 @@ class ConcurrentConsumption:
         self.deliveries = Deliveries(settings.consume_thread_min)
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt], now: int) -> None:
-        """New messages of a queue: hand them out as soon as there is a place."""
+        """New messages of a queue: deliver them as soon as there is a place."""
         group, namespace = self._settings.group, self._namespace
         for message in messages:
             restore_topic(message, group, namespace)
@@ -228,23 +228,23 @@ class ConcurrentConsumption:
         for chunk in split(messages, self._settings.consume_message_batch_max_size):
             context = ConsumeContext(self._namespace.unwrap_queue(queue.queue))
             self.deliveries.add(ConsumeTask(self._settings.group, self._listener, chunk, context, queue))
-        self._hand_out(now)
+        self._deliver(now)
 
     def resize(self, limit: int, now: int) -> None:
         """Let so many deliveries be with the application at once from now on."""
         self.deliveries.limit = limit
-        self._hand_out(now)
+        self._deliver(now)
 
-    def _hand_out(self, now: int) -> None:
+    def _deliver(self, now: int) -> None:
         """Give the application what it has places for."""
         wall = str(self._node.wall(now))
         while tasks := self.deliveries.take(now):
             for task in tasks:
                 if task.messages[0].sys_flag & COMPRESSED:
-                    spoiled = task.messages[0]
+                    unreadable = task.messages[0]
                     self._node.notice(
-                        f"the body of the message at offset {spoiled.queue_offset} of {task.process_queue.queue} "
-                        f"cannot be read{reason_of(spoiled)}"
+                        f"the body of the message at offset {unreadable.queue_offset} of {task.process_queue.queue} "
+                        f"cannot be read{reason_of(unreadable)}"
                     )
                     self._give_back(task, task.messages, now)
                     continue
@@ -278,9 +278,7 @@ class ConcurrentConsumption:
         self._go_on(now)
 
     def _give_back(self, task: ConsumeTask, failed: list[MessageExt], now: int) -> None:
-        """What becomes of failed messages: sent back, or in BROADCASTING, where nobody would bring them again,
-        dropped.
-        """
+        """Send failed messages back, or drop them in BROADCASTING, where nobody would bring them again."""
         if failed and self._sends_back:
             self._node.spawn(self._send_back_all(task, failed, now), now)
             return
@@ -292,7 +290,7 @@ class ConcurrentConsumption:
         self.deliveries.finished(task)
 
     def _go_on(self, now: int) -> None:
-        self._hand_out(now)
+        self._deliver(now)
         if not self.deliveries.running:
             self._host.idle(now)
 
@@ -341,7 +339,8 @@ class ConcurrentConsumption:
                 refusal += f"; as a new message: {error}"
                 now = yield from current(now)
         self._node.notice(
-            f"the message at offset {message.queue_offset} of {queue} could not be sent back, it is tried again here: {refusal}"
+            f"the message at offset {message.queue_offset} of {queue} could not be sent back, "
+            f"it is tried again here: {refusal}"
         )
         return False, now
 

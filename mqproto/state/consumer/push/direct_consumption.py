@@ -1,9 +1,9 @@
-"""Messages that operators push to a consumer (request 309, docs/protocol/client.md 6): the listener's answer goes back,
-and nothing else comes of it.
+"""Direct consumption (CONSUME_MESSAGE_DIRECTLY, docs/protocol/client.md 6): an operator has the listener consume one
+message; its answer goes back, and nothing else comes of it.
 
 Owns: the deliveries of that kind that are with the application, and the text of the answer.
-Leaves to others: the request (client_requests), what listeners are (adapter), all ordinary deliveries (consumption,
-ordered).
+Leaves to others: the request (`broker_requests`), what listeners are (adapter), other deliveries (`concurrent`,
+`orderly`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Reply: TypeAlias = Callable[[bytes, int], None]
 
 
 class DirectConsumption:
-    """Those of one consumer, at most `DIRECT_MAX` at a time."""
+    """Direct consumption by one consumer, of at most `DIRECT_MAX` messages at a time."""
 
     def __init__(
         self, settings: ConsumerSettings, listener: object, namespace: Namespace, deliver: Callable[[ConsumeTask], None]
@@ -42,9 +42,7 @@ class DirectConsumption:
         self._replies: dict[ConsumeTask, Reply] = {}
 
     def begin(self, message: MessageExt, broker_name: str, reply: Reply, refusal: str | None, now: int) -> None:
-        """Hand one message to the listener, or answer at once why not: `refusal`, a body that cannot be read, too many
-        under way.
-        """
+        """Deliver one message, or answer at once why not: `refusal`, a body that cannot be read, too many under way."""
         queue = MessageQueue(message.topic, broker_name, message.queue_id)
         context = ConsumeContext(self._namespace.unwrap_queue(queue))
         task = ConsumeTask(self._settings.group, self._listener, [message], context, ProcessQueue(queue, now), now)
@@ -72,7 +70,7 @@ class DirectConsumption:
     def _answer(self, task: ConsumeTask, result: object, now: int) -> bytes:
         """Java's names for what a listener may answer.
 
-        Only SUCCESS and COMMIT of an ordered listener are told apart.
+        Only SUCCESS and COMMIT of an ordered listener are different.
         """
         orderly = self._settings.orderly
         outcome = DirectConsumeResult.CR_THROW_EXCEPTION

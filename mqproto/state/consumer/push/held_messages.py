@@ -1,6 +1,4 @@
-"""Held messages of a simple consumer: those that wait to be taken, and those that the application has taken and not
-settled.
-"""
+"""Held messages of a simple consumer: those that wait to be taken, and those that were taken and are not settled."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from mqproto.wire import properties as names
 
 
 class HeldClaim:
-    """Claim of a receive: what the application got and when, for when it was interrupted and will never know (see
-    `HeldMessages.give_back`).
-    """
+    """Claim of a receive: what it got and when, in case its caller is interrupted (see `HeldMessages.give_back`)."""
 
     __slots__ = ("message", "queue", "taken_at")
 
@@ -133,7 +129,7 @@ class HeldMessages:
                 self._host.withdraw(task, now)
 
     def close(self, now: int) -> None:
-        """Nobody takes a message any more, and whoever waits for one hears that none will come."""
+        """Nobody takes a message any more, and waiting receives get nothing."""
         self._closed = True
         waiting, self.waiting = self.waiting, deque()
         for task in waiting:

@@ -1,4 +1,4 @@
-"""Renewal of queue locks, and the hand-over of locked queues at the end of a consumer (docs/protocol/client.md 4.13)."""
+"""Renewal of queue locks, and the hand-over of locked queues at the end (docs/protocol/client.md 4.13)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ class LockRenewal:
         self._node = node
 
     def loop(self, now: int) -> Flow[None]:
-        """Renew locks in time, at once again where that failed; what was lost to another member is begun anew when it
-        comes back.
-        """
+        """Renew locks in time, at once again where that failed; what was lost to another member begins anew."""
         locks = self._locks
         while True:
             oldest = min((at for queue in locks.held() if (at := locks.locked_at(queue)) is not None), default=now)
@@ -46,7 +44,7 @@ class LockRenewal:
                     self._consumption.resumed(queue, now)
 
     def hand_over(self, now: int) -> Flow[int]:
-        """Store offsets and give locks back before other members hear of our end: they would find a queue locked, and
+        """Store offsets and give locks back before other members learn of our end: they would find a queue locked, and
         Java's try again after 20 s. Those of listeners that still run go last.
         """
         deadline = now + OFFSET_TIMEOUT_MS + LOCK_TIMEOUT_MS

@@ -1,9 +1,9 @@
-"""Ordered consumption: of each queue one delivery at a time, in the order of the queue, and nothing passes a message
+"""Orderly consumption: of each queue one delivery at a time, in the order of the queue, and nothing passes a message
 that fails (docs/protocol/client.md 4.13).
 
 Owns: what waits in each queue, which delivery of a queue is running, what was consumed and not committed, pauses after
-failures. Leaves to others: locks of queues (queue_locks), calling listeners (adapter), the cache of each queue
-(process_queue).
+failures.
+Leaves to others: locks of queues (`queue_locks`), calls of listeners (adapter), the cached messages (`process_queue`).
 """
 
 from __future__ import annotations
@@ -56,13 +56,16 @@ def judge_ordered(result: object, task: ConsumeTask) -> Verdict:
     if result is ConsumeStatus.COMMIT:
         return judge(ConsumeStatus.SUCCESS, task)
     if result is ConsumeStatus.ROLLBACK:
-        mistake = f"the listener of group {task.group} returned ROLLBACK with auto_commit on: only what it was given comes again"
+        mistake = (
+            f"the listener of group {task.group} returned ROLLBACK with auto_commit on: "
+            "only what it was given comes again"
+        )
         return Verdict(0, mistake if task.context.auto_commit else None)
     return judge(result, task)
 
 
 class _Line:
-    """What waits in one process queue, in order."""
+    """Line of the messages that wait in one process queue, in the order of the queue."""
 
     __slots__ = ("held", "queue", "uncommitted", "waiting")
 
@@ -76,7 +79,7 @@ class _Line:
 
 
 class OrderlyConsumption:
-    """The deliveries of one consumer, in order."""
+    """Deliveries of one consumer, in the order of each queue."""
 
     def __init__(
         self,
@@ -107,14 +110,14 @@ class OrderlyConsumption:
             restore_topic(message, self._settings.group, self._node.namespace)
         line.waiting += messages
         self._next(line, now)
-        self._hand_out(now)
+        self._deliver(now)
 
     def resumed(self, queue: MessageQueue, now: int) -> None:
         """The queue may be consumed (again)."""
         line = self._lines.get(queue)
         if line is not None:
             self._next(line, now)
-            self._hand_out(now)
+            self._deliver(now)
 
     def _next(self, line: _Line, now: int) -> None:
         """Let the next delivery of a queue wait for its turn, unless something of the queue is under way."""
@@ -139,9 +142,9 @@ class OrderlyConsumption:
     def resize(self, limit: int, now: int) -> None:
         """Let so many deliveries be with the application at once from now on."""
         self.deliveries.limit = limit
-        self._hand_out(now)
+        self._deliver(now)
 
-    def _hand_out(self, now: int) -> None:
+    def _deliver(self, now: int) -> None:
         wall = str(self._node.wall(now))
         while tasks := self.deliveries.take(now):
             for task in tasks:
@@ -206,7 +209,7 @@ class OrderlyConsumption:
             self._queues.left(task.process_queue, now)
         if line is not None:
             self._next(line, now)
-        self._hand_out(now)
+        self._deliver(now)
         if not self.deliveries.running:
             self._host.idle(now)
 
@@ -229,7 +232,7 @@ class OrderlyConsumption:
             self._node.spawn(self._failed(failed, pause_ms, line, now), now)
 
     def _keep_uncommitted(self, line: _Line, done: list[MessageExt]) -> None:
-        """They stay cached, so a listener that never commits ends up with a full window: that is told once."""
+        """They stay cached, so a listener that never commits ends up with a full window: a notice says that once."""
         limit, before = self._settings.pull_threshold_for_queue, len(line.uncommitted)
         line.uncommitted += done
         if before <= limit < len(line.uncommitted):
@@ -238,9 +241,7 @@ class OrderlyConsumption:
             )
 
     def _failed(self, messages: list[MessageExt], pause_ms: int, line: _Line, now: int) -> Flow[None]:
-        """What failed is put back and comes again after a pause; a message that failed too often becomes a dead
-        letter.
-        """
+        """What failed comes again after a pause; a message that failed too often becomes a dead letter."""
         limit = self._settings.reconsume_limit
         left: list[MessageExt] = []
         for message in messages:
@@ -259,7 +260,7 @@ class OrderlyConsumption:
             _, now = yield Sleep(now + min(max(pause_ms, PAUSE_MIN_MS), PAUSE_MAX_MS))
         line.held = False
         self._next(line, now)
-        self._hand_out(now)
+        self._deliver(now)
 
     def _give_up(self, message: MessageExt, limit: int, now: int) -> Flow[tuple[bool, int]]:
         """Send a copy to the retry topic with its attempts used up: the broker files it among the dead letters."""
@@ -269,7 +270,8 @@ class OrderlyConsumption:
             return True, now
         except MQError as error:
             self._node.notice(
-                f"message {message.msg_id} failed too often and cannot be made a dead letter, it is tried again: {error}"
+                f"message {message.msg_id} failed too often and cannot be made a dead letter, "
+                f"it is tried again: {error}"
             )
             return False, (yield from current(now))
 

@@ -1,8 +1,6 @@
-"""Prefetch of a push consumer: its assigned queues, pulled as far ahead as the window allows (docs/protocol/client.md
-4.8, 4.9).
+"""Prefetch of a push consumer (docs/protocol/client.md 4.8, 4.9): its queues, pulled ahead within a window.
 
-Owns: the window, the suspension, the pull requests, the rounds in which queues are shared out, what of a queue is
-locked.
+Owns: the window, the suspension, the pull requests, one round of rebalancing, whether a queue is locked.
 Leaves to others: which queues there are and where they begin (`assignment`), the pull loop (`pull_loop`), what becomes
 of messages (consumption), the requests about locks (`queue_locks`).
 """
@@ -42,9 +40,7 @@ class PushPrefetchHost(Protocol):
         """Whether the application works on messages of this process queue."""
 
     def is_delivering(self, queue: ProcessQueue) -> bool:
-        """Whether messages of this process queue went out that are not answered, be they taken by the application or
-        not.
-        """
+        """Whether a delivery of this process queue has no answer yet, be it taken by the application or not."""
 
     def released(self, queue: ProcessQueue, now: int) -> None:
         """The queue was given up: it is not in the table any more."""
@@ -78,7 +74,7 @@ class PushPrefetch:
         self.assignment = Assignment(settings, strategy, offsets, node, self, start_time)
 
     def suspend(self) -> None:
-        """Stop pulling and sharing out."""
+        """Stop pulls and rebalancing."""
         self._suspended = True
 
     def resume(self, now: int) -> None:
@@ -87,8 +83,8 @@ class PushPrefetch:
         for queue in list(self.assignment.queues.values()):
             self.moved(queue, now)
 
-    def share_out(self, now: int) -> Flow[tuple[bool, int]]:
-        """One round (`RebalanceLoop.run`); nothing is shared out while the consumer is suspended."""
+    def rebalance(self, now: int) -> Flow[tuple[bool, int]]:
+        """One round (`RebalanceLoop.run`); nothing happens while the consumer is suspended."""
         if not self._suspended:
             changed, now = yield from self.assignment.rebalance(list(self._subscriptions.by_topic), now)
             if changed:
@@ -97,7 +93,7 @@ class PushPrefetch:
         return not self.assignment.incomplete, now
 
     def _share_window(self) -> None:
-        """Limits for a topic are shared out over all our queues (docs/protocol/client.md 4.8)."""
+        """Limits for a topic are divided by our queues (docs/protocol/client.md 4.8)."""
         count, settings = len(self.assignment.queues), self._settings
         if count and settings.pull_threshold_for_topic != -1:
             self.window.count = max(1, settings.pull_threshold_for_topic // count)

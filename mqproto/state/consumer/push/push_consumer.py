@@ -131,7 +131,7 @@ class PushConsumerCore(ConsumerBase):
         settings, spawn = self.settings, self.node.spawn
         interval_ms = settings.persist_consumer_offset_interval
         self._loops = [
-            spawn(self._rebalance.run(self._prefetch.share_out, settings.rebalance_interval, now), now),
+            spawn(self._rebalance_loop.run(self._prefetch.rebalance, settings.rebalance_interval, now), now),
             spawn(persist_loop(self._assignment.refresh, interval_ms, now), now),
             spawn(self._sweep_loop(now), now),
         ]
@@ -176,13 +176,13 @@ class PushConsumerCore(ConsumerBase):
     # --- what the application asks
 
     def suspend(self, now: int) -> None:
-        """Stop pulling and sharing out; what is cached is still delivered."""
+        """Stop pulls and rebalancing; what is cached is still delivered."""
         self._prefetch.suspend()
 
     def resume(self, now: int) -> None:
-        """Pull again, and share queues out at once."""
+        """Pull again, and rebalance at once."""
         self._prefetch.resume(now)
-        self._rebalance.soon(now)
+        self._rebalance_loop.soon(now)
 
     def update_core_pool_size(self, count: int, now: int) -> None:
         """Let so many deliveries be with the application at once, 1 to 1,000, instead of `consume_thread_min`.
@@ -193,8 +193,7 @@ class PushConsumerCore(ConsumerBase):
         self._consumption.resize(count, now)
 
     def reset_to_time(self, topic: str, wall: int, now: int) -> Flow[None]:
-        """Move our queues of a topic to their first messages stored at or after a wall time, as a reset by operators
-        does.
+        """Move our queues of a topic to their first messages stored at or after a wall time, as operators do.
 
         Queues of other members stay where they are. Raises StateError unless it runs, and MQErrors of brokers that
         cannot say where that is; nothing has moved then.

@@ -1,11 +1,11 @@
-"""Locks of queues at their brokers: what makes ordered consumption ordered over the members of a group
-(docs/protocol/client.md 4.13).
+"""Locks of queues at their brokers (docs/protocol/client.md 4.13), so that consumption is ordered over all members of a
+group.
 
 A broker gives a queue to one client of a group at a time, until it is unlocked or was not renewed for a minute. We
 trust a lock for half of that, so that two members never both believe that they have it.
 
 Owns: which queues are locked for us and since when, the requests.
-Leaves to others: which queues need one (assignment), what waits for one (ordered).
+Leaves to others: which queues need one (`assignment`), the renewal (`lock_renewal`), what waits for one (`orderly`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ RENEW_MS: Final = 20_000
 RETRY_MS: Final = 1_000
 
 
-class LockHost(Protocol):
-    """What locks need of their consumer."""
+class LockNode(Protocol):
+    """Members of the node that locks need."""
 
     @property
     def group(self) -> str: ...
@@ -44,12 +44,12 @@ class LockHost(Protocol):
 
 
 class HeldQueueLocks:
-    """The locks of one consumer."""
+    """Locks of one consumer."""
 
-    __slots__ = ("_asked", "_host", "_locked_at")
+    __slots__ = ("_asked", "_locked_at", "_node")
 
-    def __init__(self, host: LockHost) -> None:
-        self._host = host
+    def __init__(self, node: LockNode) -> None:
+        self._node = node
         self._locked_at: dict[MessageQueue, int] = {}
         #: What may be ours without our knowing it: asked for, and the answer did not come or nobody waited for it any
         #: more.
@@ -70,7 +70,7 @@ class HeldQueueLocks:
 
     def acquire(self, queue: MessageQueue, now: int) -> Flow[tuple[bool, int]]:
         """LOCK_BATCH_MQ for one queue: whether it is ours now, and the time. Raises MQError."""
-        address, now = yield from self._host.master(queue, now)
+        address, now = yield from self._node.master(queue, now)
         asked = now
         self._asked.add(queue)
         locked, now = yield from self._ask(address, [queue], now)
@@ -92,7 +92,7 @@ class HeldQueueLocks:
                 by_broker.setdefault(queue.broker_name, []).append(queue)
         for held in by_broker.values():
             try:
-                address, now = yield from self._host.master(held[0], now)
+                address, now = yield from self._node.master(held[0], now)
                 mine = [queue for queue in held if queue in self._locked_at]
                 asked = now
                 locked, now = yield from self._ask(address, mine, now)
@@ -115,13 +115,13 @@ class HeldQueueLocks:
         return lost, now
 
     def _ask(self, address: str, queues: list[MessageQueue], now: int) -> Flow[tuple[set[MessageQueue], int]]:
-        body = LockRequest(self._host.group, self._host.client_id, queues).to_json()
+        body = LockRequest(self._node.group, self._node.client_id, queues).to_json()
         outcome, now = yield Call(address, RequestCode.LOCK_BATCH_MQ, {}, body, now + LOCK_TIMEOUT_MS)
         return set(LockAnswer.from_json(bytes(success(outcome, address).body)).queues), now
 
     def release(self, queues: Collection[MessageQueue], now: int) -> Flow[None]:
-        """UNLOCK_BATCH_MQ for what is locked of `queues`: the locks are free when it has ended. A broker that cannot be
-        told lets them run out.
+        """UNLOCK_BATCH_MQ for what is locked of `queues`: the locks are free when it has ended. At a broker out of
+        reach they run out.
 
         Also for what was asked for when nobody waits for the answer any more: the broker has locked it.
         """
@@ -132,14 +132,14 @@ class HeldQueueLocks:
                 by_broker.setdefault(queue.broker_name, []).append(queue)
         for mine in by_broker.values():
             try:
-                address, now = yield from self._host.master(mine[0], now)
+                address, now = yield from self._node.master(mine[0], now)
             except MQError:
                 now = yield from current(now)
                 continue
             now = yield from self._unlock(address, mine, now)
 
     def _unlock(self, address: str, queues: list[MessageQueue], now: int) -> Flow[int]:
-        body = LockRequest(self._host.group, self._host.client_id, queues).to_json()
+        body = LockRequest(self._node.group, self._node.client_id, queues).to_json()
         try:
             _, now = yield Call(address, RequestCode.UNLOCK_BATCH_MQ, {}, body, now + LOCK_TIMEOUT_MS)
         except MQError:

@@ -1,9 +1,9 @@
 """Simple consumer: a push consumer without a listener. The application takes messages one by one and says of each what
 became of it.
 
-To consumption this is an application like any other: what is handed out waits here (`held_messages`) until somebody
-takes it, and the answer comes when the application has one. So everything else is as with a listener: places
-(`consume_thread_min`, here the messages that are handed out and not acknowledged), order, retries, dead letters, the
+To consumption this is an application like any other: what is delivered waits (`held_messages`) until somebody takes it,
+and the answer comes when the application has one. So everything else is as with a listener: places
+(`consume_thread_min`, here the messages that are delivered and not acknowledged), order, retries, dead letters, the
 offset, which never passes a message that is not acknowledged.
 
 What nobody settles in time is reported to the adapter, by a `Deliver` action with a `ClaimExpired`.
@@ -37,9 +37,7 @@ _MINUTE_MS: Final = 60_000
 
 @dataclass(slots=True, eq=False)
 class ClaimExpired:
-    """Message, taken at that time, that nobody settled: for the client that `listener` stands for, which has nothing to
-    answer.
-    """
+    """Message that was taken and that nobody settled, for the client that `listener` stands for. It has no answer."""
 
     group: str
     listener: Any
@@ -157,9 +155,7 @@ class SimpleConsumerCore(PushConsumerCore):
             self.consumed(task, ConsumeStatus.RECONSUME_LATER, now)
 
     def shutdown(self, now: int) -> Flow[None]:
-        """As with a listener; what nobody has taken is not waited for, and whoever waits hears that nothing will
-        come.
-        """
+        """As with a listener; what nobody has taken is not waited for, and waiting receives get nothing."""
         if not self.life.ending:
             self._consumption.deliveries.stopped = True
             self.held.close(now)

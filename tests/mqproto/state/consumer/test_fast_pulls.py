@@ -25,8 +25,10 @@ def apache(opaque: int, *, five: bool = False, following: int = 8, opaque_text: 
     """The answer as brokers of Apache's write it, without its length word."""
     group, topic = ('"groupSysFlag":"0",', ',"topicSysFlag":"0"') if five else ("", "")
     header = (
-        f'{{"code":0,"extFields":{{"suggestWhichBrokerId":"1",{group}"nextBeginOffset":"{following}","maxOffset":"9","minOffset":"0"{topic}}},'
-        f'"flag":1,"language":"JAVA","opaque":{opaque_text or opaque},"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":401}}'
+        f'{{"code":0,"extFields":{{"suggestWhichBrokerId":"1",{group}"nextBeginOffset":"{following}",'
+        f'"maxOffset":"9","minOffset":"0"{topic}}},'
+        f'"flag":1,"language":"JAVA","opaque":{opaque_text or opaque},"remark":"FOUND",'
+        '"serializeTypeCurrentRPC":"JSON","version":401}'
     ).encode()
     return struct.pack(">I", len(header)) + header + b"records"
 

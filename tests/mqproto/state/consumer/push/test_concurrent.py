@@ -158,7 +158,8 @@ def test_what_no_broker_takes_back_comes_again_here() -> None:
         assert bench.host.effect() == Sleep(now + 5_000)
         assert not bench.committed()
         assert bench.host.notices[-1] == (
-            f"the message at offset 0 of {QUEUE} could not be sent back, it is tried again here: b:1 answered code 1: no; "
+            f"the message at offset 0 of {QUEUE} could not be sent back, it is tried again here: "
+            "b:1 answered code 1: no; "
             f"as a new message: {NoRoute('%RETRY%g')}"
         )
         if attempt == 1:

@@ -87,8 +87,8 @@ def test_running_info_names_what_java_names(cluster: Cluster, golden: Any) -> No
     theirs = ConsumerRunningInfo.from_json(text)
     ours = ConsumerRunningInfo.from_json(make(cluster, "T").running_info(0))
     own = {
-        "log", "subscription", "offsetStore", "allocateMessageQueueStrategy", "messageListener", "defaultMQPushConsumerImpl",
-        "consumeThreadMax", "adjustThreadPoolNumsThreshold",
+        "log", "subscription", "offsetStore", "allocateMessageQueueStrategy", "messageListener",
+        "defaultMQPushConsumerImpl", "consumeThreadMax", "adjustThreadPoolNumsThreshold",
     }  # fmt: skip
     assert theirs.properties.keys() - own <= ours.properties.keys()
 
