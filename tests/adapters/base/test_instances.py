@@ -106,7 +106,7 @@ def test_the_child_of_a_fork_gets_a_clear_error_and_may_begin_anew(server: objec
     """Neither does the child hang, nor does it disturb what the parent has under way."""
     program = f"""
         import os
-        from adapters.{module} import Producer, PushConsumer
+        from mqproto.adapters.{module} import Producer, PushConsumer
         from mqproto.errors import StateError
         seen = []
         consumer = PushConsumer("forking", lambda messages: seen.extend(messages) or ConsumeStatus.SUCCESS, namesrv)
@@ -115,7 +115,8 @@ def test_the_child_of_a_fork_gets_a_clear_error_and_may_begin_anew(server: objec
             producer.send(Message("forked", b"before"))
             child = os.fork()
             if child == 0:
-                for refused in (lambda: producer.send(Message("forked", b"no")), lambda: consumer.subscribe("other"), consumer.suspend):
+                send, subscribe = lambda: producer.send(Message("forked", b"no")), lambda: consumer.subscribe("other")
+                for refused in (send, subscribe, consumer.suspend):
                     try:
                         refused()
                     except StateError as error:

@@ -1,6 +1,4 @@
-"""What brokers see when clients leave: on every runtime groups are unregistered, offsets stored, queues and their locks
-given up.
-"""
+"""Leaving of clients as brokers see it, on every runtime: groups, offsets, queues and their locks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients log: below `mqproto`, and never bodies or secrets, however much goes wrong, at every level."""
+"""Log of clients: below `mqproto`, and never bodies or secrets, however much goes wrong, at every level."""
 
 from __future__ import annotations
 

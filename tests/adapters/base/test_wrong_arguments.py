@@ -1,5 +1,5 @@
-"""What methods of clients cannot be told, on every runtime: each wrong argument is an error of ours that says what is
-expected, and the client goes on.
+"""Wrong arguments of methods of clients, on every runtime: each is an error of ours that says what is expected, and
+the client goes on.
 """
 
 from __future__ import annotations
@@ -104,11 +104,11 @@ def test_messages_of_the_wrong_types(world: World, send: Any, message: Message, 
 def test_wrong_times_of_consumers(world: World) -> None:
     module, producer = world.runtime.module, world.producer()
     producer.send(Message(world.topic, b"first"))
-    iterated, polled = (
+    simple, polled = (
         world.make(getattr(module, kind), f"{kind}-{world.group}", world.namesrv)
         for kind in ("Consumer", "LitePullConsumer")
     )
-    for consumer, method in ((iterated, "receive"), (polled, "poll")):
+    for consumer, method in ((simple, "receive"), (polled, "poll")):
         consumer.subscribe(world.topic)
         consumer.start()
         with pytest.raises(InvalidSetting, match="whole number of milliseconds"):

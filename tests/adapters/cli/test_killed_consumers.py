@@ -31,7 +31,7 @@ HANDLED: Final = 20
 PROGRAM: Final = """
     import os, sys
     from {reader} import {read}
-    from adapters.{package} import PushConsumer
+    from mqproto.adapters.{package} import PushConsumer
     from mqproto import ConsumeFromWhere, ConsumeStatus
 
     def listen(messages):

@@ -222,7 +222,7 @@ def test_a_monkey_patched_program(server: Standalone, adapter: str) -> None:
         monkey.patch_all()
         import threading
         import gevent
-        from adapters.{adapter} import Producer, PushConsumer, Standalone
+        from mqproto.adapters.{adapter} import Producer, PushConsumer, Standalone
         came = threading.Event()
         ticks = []
         def tick():

@@ -1,4 +1,4 @@
-"""Where broadcasting consumers keep their offsets: over restarts, damage, files that cannot be written, and kills."""
+"""Offset files of broadcasting consumers: over restarts, damage, files that cannot be written, and kills."""
 
 from __future__ import annotations
 

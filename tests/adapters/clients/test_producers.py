@@ -1,6 +1,4 @@
-"""What producers offer besides single sends, on every runtime: windows, flush, lists, several brokers, ways of
-packing.
-"""
+"""Sends of producers besides single ones, on every runtime: windows, flush, lists, several brokers, compression."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from mqproto import (
     split_batch,
 )
 from mqproto.errors import BatchIncomplete, CompressionMissing, InvalidMessage, StateError, TooManyRequests
-from tests.adapters.base.test_send_hooks import ForbiddenError, Refusing, Watching
+from tests.adapters.base.hooks.test_send_hooks import ForbiddenError, Refusing, Watching
 from tests.adapters.conftest import World
 from tests.adapters.harness import PATIENCE, Anyio, Proxy, Runtime
 

@@ -1,4 +1,4 @@
-"""What push consumers do around their listeners, on every runtime: hooks, filters, places, commits, resets, stacks."""
+"""Push consumers around their listeners, on every runtime: hooks, filters, places, commits, resets, stacks."""
 
 from __future__ import annotations
 

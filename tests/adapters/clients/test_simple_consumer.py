@@ -1,4 +1,4 @@
-"""Consumers that are iterated over, on every runtime."""
+"""Simple consumers, on every runtime."""
 
 from __future__ import annotations
 

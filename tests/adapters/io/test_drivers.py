@@ -1,4 +1,4 @@
-"""What every driver does for any node: sockets, timers, jobs, tickets, back-pressure, ends."""
+"""Drivers with any node: sockets, timers, jobs, tickets, back-pressure, ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How clients begin and end: every kind on every runtime, and nothing is left of them."""
+"""Begin and end of clients: every kind on every runtime, and nothing is left of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""How whole programs end that leave clients behind, and what forks and other processes make of them: every kind of
-client.
-"""
+"""Ends of whole programs that leave clients behind, and what forks make of them: every kind of client."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 
 #: One client of each kind, running, and something that each of them can do.
 ALL_KINDS = """
-import adapters.{module} as module
+import mqproto.adapters.{module} as module
 from mqproto import LocalTransactionState
 from mqproto.errors import StateError
 def decide(*arguments):
@@ -91,7 +89,7 @@ def test_a_program_whose_servers_do_not_answer(server: Standalone, module: str) 
         server,
         f"""
         import socket
-        from adapters.{module} import Producer
+        from mqproto.adapters.{module} import Producer
         silent = socket.create_server(("127.0.0.1", 0))
         address = f"127.0.0.1:{{silent.getsockname()[1]}}"
         sends = []
@@ -306,7 +304,7 @@ def test_an_interrupt_ends_a_waiting_call(server: Standalone, module: str, what:
     }
     program = f"""
     import os, signal, socket, threading, time
-    from adapters.{module} import Admin, Consumer, LitePullConsumer, Producer, PullConsumer, TransactionProducer
+    from mqproto.adapters.{module} import Admin, Consumer, LitePullConsumer, Producer, PullConsumer, TransactionProducer
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
     hole = socket.create_server(("127.0.0.1", 0))
     silent = f"127.0.0.1:{{hole.getsockname()[1]}}"

@@ -99,10 +99,8 @@ def test_without_the_package(tmp_path: Path) -> None:
         else:
             os.environ["PYTHONPATH"] = kept
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr
-        == "mqproto: metrics need the package prometheus-client: install mqproto[metrics], or leave --metrics-port out\n"
-    )
+    wanted = "metrics need the package prometheus-client: install mqproto[metrics], or leave --metrics-port out"
+    assert done.stderr == f"mqproto: {wanted}\n"
     assert not (tmp_path / "s").exists()
 
 

@@ -1,4 +1,4 @@
-"""What a driver that is busy tells its node: how long ago it saw that the bytes which it brings were there."""
+"""Delay that a busy driver reports to its node: how long ago it saw that the bytes which it brings were there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver's thread does while a program starts much and does not wait for each."""
+"""Bursts: the driver's thread while a program starts much and does not wait for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver's thread does when much comes that is for nobody, each a turn of its own."""
+"""Gathering: the driver's thread when much comes that is for nobody, each a turn of its own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What type checkers know of the futures of threads: `concurrent.futures` takes them as they are. The types are checked
-with the tree's.
-"""
+"""Types of the futures of threads: `concurrent.futures` takes them as they are. They are checked with the tree's."""
 
 from __future__ import annotations
 

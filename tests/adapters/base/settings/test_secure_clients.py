@@ -154,7 +154,7 @@ def test_the_child_of_a_fork_says_no_goodbye_for_its_parent(secure: SecureWorld)
         pytest.skip("event loops do not survive a fork")
     program = f"""
         import os
-        from adapters.{secure.runtime.name} import Producer
+        from mqproto.adapters.{secure.runtime.name} import Producer
         options = dict(tls=True, tls_client_trust_cert_path={certificate("authority")!r})
         with Producer("parent", namesrv, **options) as producer:
             first = producer.send(Message({secure.topic!r}, b"before")).queue

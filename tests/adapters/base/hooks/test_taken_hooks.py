@@ -1,4 +1,4 @@
-"""Consume hooks of consumers that are iterated over, on every runtime."""
+"""Consume hooks of simple consumers, on every runtime."""
 
 from __future__ import annotations
 
