@@ -189,6 +189,7 @@ CHAINS = {
         [""],
     ],
     "engine/store/doctor": [["views"], ["checks"], [""]],
+    # What handlers are given is described and kept below all that use it: interfaces, tables, statistics.
     "engine/broker": [
         ["interfaces"],
         ["tables", "statistics"],

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from mqproto.engine.broker.clients.client_calls import ClientCallRequests
+from mqproto.engine.broker.clients.heartbeats import ClientRequests
 from mqproto.engine.broker.clients.offset_resets import OffsetResetRequests
 from mqproto.engine.broker.clients.queue_locks import QueueLockRequests
 from mqproto.engine.broker.core.core import Core, Handlers
@@ -19,11 +20,14 @@ from mqproto.engine.broker.operators.topics import TopicRequests
 from mqproto.engine.broker.pulls.offsets import OffsetRequests
 from mqproto.engine.broker.pulls.pull import PullRequests
 from mqproto.engine.broker.pulls.query import QueryRequests
+from mqproto.engine.broker.pulls.slow_groups import SlowGroups
 from mqproto.engine.broker.registration.name_servers import Registration
 from mqproto.engine.broker.sends.message_writer import MessageWriter
 from mqproto.engine.broker.sends.replies import ReplyRequests
 from mqproto.engine.broker.sends.send import SendRequests
 from mqproto.engine.broker.sends.send_back import SendBackRequests
+from mqproto.engine.broker.transactions.end_transaction import Transactions
+from mqproto.engine.broker.transactions.transaction_check import TransactionCheck
 
 
 class RequestFamily(Protocol):
@@ -32,6 +36,66 @@ class RequestFamily(Protocol):
     @property
     def handlers(self) -> Handlers:
         """The request codes that it takes."""
+
+
+def transactions_of(core: Core, message_writer: MessageWriter) -> Transactions:
+    """Half messages, and what producers say of them."""
+    return Transactions(
+        core,
+        core,
+        core.store,
+        core.offsets,
+        core.waiting_reads,
+        core.pending_acks,
+        core.statistics.store_stats,
+        core.store_host,
+        message_writer,
+    )
+
+
+def transaction_check_of(core: Core, message_writer: MessageWriter, transactions: Transactions) -> TransactionCheck:
+    """The check of half messages that nobody ended."""
+    return TransactionCheck(
+        core,
+        core,
+        core.settings,
+        core.store,
+        core.topics,
+        core.offsets,
+        core.client_registry,
+        core.waiting_reads,
+        core.pending_acks,
+        message_writer,
+        transactions,
+    )
+
+
+def client_requests_of(core: Core) -> ClientRequests:
+    """Heartbeats, and questions about who is connected."""
+    return ClientRequests(
+        core,
+        core,
+        core.settings,
+        core.topics,
+        core.subscription_groups,
+        core.filters,
+        core.client_registry,
+        core.sliced_answers,
+        core.end_link,
+    )
+
+
+def slow_groups_of(core: Core) -> SlowGroups:
+    """Groups that are stopped because they are too far behind."""
+    return SlowGroups(
+        core,
+        core,
+        core.settings,
+        core.configuration,
+        core.subscription_groups,
+        core.statistics,
+        core.sliced_answers,
+    )
 
 
 def all_handlers(

@@ -17,25 +17,27 @@ from struct import Struct
 from typing import Final
 
 from mqproto.codec import JSON, MAX_TOTAL, MIN_TOTAL, RESPONSE_FLAG, Command, decode
-from mqproto.engine.broker.clients.heartbeats import ClientRequests
 from mqproto.engine.broker.core.admission import FAIR, Admission
 from mqproto.engine.broker.core.core import ClientLink, Core
 from mqproto.engine.broker.core.header_templates import take_other
 from mqproto.engine.broker.core.last_save import LastSave
 from mqproto.engine.broker.core.sliced_answers import SlicedAnswers
 from mqproto.engine.broker.core.waiting_reads import WaitingReads
-from mqproto.engine.broker.handlers import all_handlers
+from mqproto.engine.broker.handlers import (
+    all_handlers,
+    client_requests_of,
+    slow_groups_of,
+    transaction_check_of,
+    transactions_of,
+)
 from mqproto.engine.broker.interfaces.requests import Refused
 from mqproto.engine.broker.operators.configuration import ConfigurationRequests
 from mqproto.engine.broker.pulls.pull import HeldPull, PullRequests
-from mqproto.engine.broker.pulls.slow_groups import SlowGroups
 from mqproto.engine.broker.registration.name_servers import Registration
 from mqproto.engine.broker.sends.delayed import DelayLevels
 from mqproto.engine.broker.sends.fast_send import FastSendHandler
 from mqproto.engine.broker.sends.message_writer import MessageWriter
 from mqproto.engine.broker.sends.send import SendRequests
-from mqproto.engine.broker.transactions.end_transaction import Transactions
-from mqproto.engine.broker.transactions.transaction_check import TransactionCheck
 from mqproto.engine.configuration import Changes
 from mqproto.engine.remarks import code_not_supported
 from mqproto.engine.settings import BrokerSettings
@@ -90,54 +92,14 @@ class BrokerNode(Core):
         self.waiting_reads = WaitingReads(self, self, settings, store, self.statistics.store_stats, self.run_jobs)
         self.sliced_answers = SlicedAnswers(self)
         message_writer = MessageWriter(self)
-        self.transactions = Transactions(
-            self,
-            self,
-            store,
-            self.offsets,
-            self.waiting_reads,
-            self.pending_acks,
-            self.statistics.store_stats,
-            self.store_host,
-            message_writer,
-        )
-        self.transaction_check = TransactionCheck(
-            self,
-            self,
-            settings,
-            store,
-            self.topics,
-            self.offsets,
-            self.client_registry,
-            self.waiting_reads,
-            self.pending_acks,
-            message_writer,
-            self.transactions,
-        )
+        self.transactions = transactions_of(self, message_writer)
+        self.transaction_check = transaction_check_of(self, message_writer, self.transactions)
         self.send_requests = SendRequests(
             self, message_writer, self.transactions.prepare, FastSendHandler(self, message_writer.scanner)
         )
         self.pull_requests = PullRequests(self)
-        self.client_requests = ClientRequests(
-            self,
-            self,
-            settings,
-            self.topics,
-            self.subscription_groups,
-            self.filters,
-            self.client_registry,
-            self.sliced_answers,
-            self.end_link,
-        )
-        self.slow_groups = SlowGroups(
-            self,
-            self,
-            settings,
-            self.configuration,
-            self.subscription_groups,
-            self.statistics,
-            self.sliced_answers,
-        )
+        self.client_requests = client_requests_of(self)
+        self.slow_groups = slow_groups_of(self)
         self.delay_levels = DelayLevels(
             self, self, self, store, self.delay_progress, self.statistics, self.waiting_reads, message_writer
         )
