@@ -149,10 +149,10 @@ class BaseSimpleConsumer(BaseSubscriber):
         return counts, taken_at
 
     def _take(self, claim: HeldClaim, now: int) -> MessageExt | None:
-        return self._core.take(claim, now)
+        return self._core.held.take(claim, now)
 
     def _give_back(self, claim: HeldClaim, now: int) -> None:
-        self._core.give_back(claim, now)
+        self._core.held.give_back(claim, now)
 
     def _begin_receive(self, claim: HeldClaim, timeout_ms: int | None, now: int) -> Ticket[MessageExt | None]:
-        return self._node.start(self._core.receive(claim, timeout_ms, now), now)
+        return self._node.start(self._core.held.receive(claim, timeout_ms, now), now)

@@ -125,9 +125,10 @@ def counters(cluster: Cluster) -> list[str]:
 
 
 def places(cluster: Cluster) -> list[str]:
-    """No consumer that is iterated has more messages out than it has places."""
+    """No simple consumer has more messages out than it has places."""
     return [
-        f"{client.name} has {len(client.core.held.taken)} messages out, {client.core.settings.consume_thread_min} places"
+        f"{client.name} has {len(client.core.held.taken)} messages out, "
+        f"{client.core.settings.consume_thread_min} places"
         for client in cluster.clients
         if client.up
         and isinstance(client, SimpleClient)

@@ -91,7 +91,10 @@ class SimpleClient(SimulatedConsumer):
     def _take(self) -> None:
         claim = HeldClaim()
         operation = self.operate(
-            "receive", lambda now: self.core.receive(claim, None, now), None, lambda ticket: self._took(ticket, claim)
+            "receive",
+            lambda now: self.core.held.receive(claim, None, now),
+            None,
+            lambda ticket: self._took(ticket, claim),
         )
         if operation is not None:
             interrupt_sometimes(self, operation)
@@ -99,7 +102,7 @@ class SimpleClient(SimulatedConsumer):
     def _took(self, ticket: Ticket[MessageExt | None], claim: HeldClaim) -> None:
         random = self.cluster.simulator.random
         if ticket.failure is not None or random.random() < INTERRUPTED:  # the program does not know what it got
-            self.host.enter(lambda now: self.core.give_back(claim, now))
+            self.host.enter(lambda now: self.core.held.give_back(claim, now))
             if self.core.phase is Phase.RUNNING:
                 self.later(1, self._take)
             return

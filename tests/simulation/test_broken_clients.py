@@ -14,9 +14,9 @@ from mqproto.message import ConsumeStatus, MessageExt, SendResult, SendStatus
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.consumer.pull.in_hand import MessagesInHand
 from mqproto.state.consumer.push.concurrent import ConcurrentConsumption
+from mqproto.state.consumer.push.held_messages import HeldMessages
 from mqproto.state.consumer.push.orderly import OrderlyConsumption
 from mqproto.state.consumer.push.queue_locks import HeldQueueLocks
-from mqproto.state.consumer.push.simple_consumer import SimpleConsumerCore
 from mqproto.state.flows.effects import Flow, Sleep
 from mqproto.state.flows.tasks import TaskNode
 from mqproto.state.node.contract import Ticket
@@ -94,11 +94,11 @@ def loses_what_an_interrupted_poll_got(patch: Patch) -> None:
 
 
 def loses_what_an_interrupted_iteration_got(patch: Patch) -> None:
-    def broken(self: SimpleConsumerCore, claim: Any, now: int) -> None:
+    def broken(self: HeldMessages, claim: Any, now: int) -> None:
         if claim.message is not None:
-            self.ack(claim.message, now)
+            self._host.ack(claim.message, now)  # type: ignore[attr-defined]
 
-    patch.setattr(SimpleConsumerCore, "give_back", broken)
+    patch.setattr(HeldMessages, "give_back", broken)
 
 
 def forgets_what_failed(patch: Patch) -> None:

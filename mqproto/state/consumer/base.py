@@ -41,6 +41,11 @@ def offset_store(
     return LocalOffsets(file, node.notice)
 
 
+def consume_trace(node: ClientNode, group: str, topic: str) -> Tracer:
+    """The trace of what a group consumes, to a topic, or to the usual one where it is empty."""
+    return Tracer(node, node.namespace.unwrap(group), "CONSUME", topic)
+
+
 class ConsumerBase(ABC):
     """Consumer of one group of one client node."""
 
@@ -67,7 +72,7 @@ class ConsumerBase(ABC):
         self._loops: list[Ticket[None]] = []
         self._rebalance_loop = RebalanceLoop(node.wake)
         self._stopped: Ticket[None] = Ticket()
-        #: Of kinds that have one, if it is wanted.
+        #: Of kinds that have one, if it is wanted (`consume_trace`).
         self._trace: Tracer | None = None
 
     # --- what a kind decides. See `ConsumerPort` where nothing is said.
@@ -139,10 +144,6 @@ class ConsumerBase(ABC):
         if self.phase is Phase.RUNNING:
             self.node.heartbeats.send(now)
             self._rebalance_loop.soon(now)
-
-    def _open_trace(self, topic: str) -> None:
-        """Tell a topic, or the usual one where it is empty, of what is consumed."""
-        self._trace = Tracer(self.node, self.namespace.unwrap(self.group), "CONSUME", topic)
 
     def _close_trace(self, now: int) -> Flow[None]:
         """Wait a moment until what is left of it is sent."""

@@ -17,6 +17,7 @@ from mqproto.message import MessageExt, MessageQueue
 from mqproto.state.client.node import ClientNode
 from mqproto.state.cluster.queue_order import queue_order
 from mqproto.state.consumer.allocation.allocate import Averagely, Strategy
+from mqproto.state.consumer.base import consume_trace
 from mqproto.state.consumer.external_offsets import OffsetStorage
 from mqproto.state.consumer.life import Phase
 from mqproto.state.consumer.loops import persist_loop
@@ -62,7 +63,7 @@ class LitePullConsumerCore(PullConsumerBase):
         self.settings = settings
         self._utc_offset_ms = utc_offset_ms
         if settings.enable_msg_trace:
-            self._open_trace(settings.customized_trace_topic)
+            self._trace = consume_trace(node, settings.group, settings.customized_trace_topic)
         self._selection = QueueSelection(self._subscriptions, self._node, self._call)
         self._prefetch = Prefetch(
             settings,

@@ -20,7 +20,7 @@ from mqproto.state.client.node import ClientNode
 from mqproto.state.cluster.offset_queries import offset_by_time
 from mqproto.state.cluster.queue_order import queue_order
 from mqproto.state.consumer.allocation.allocate import Averagely, Strategy
-from mqproto.state.consumer.base import ConsumerBase
+from mqproto.state.consumer.base import ConsumerBase, consume_trace
 from mqproto.state.consumer.external_offsets import OffsetStorage
 from mqproto.state.consumer.life import Phase
 from mqproto.state.consumer.loops import persist_loop
@@ -97,7 +97,7 @@ class PushConsumerCore(ConsumerBase):
         self._direct = DirectConsumption(settings, listener, node.namespace, self._deliver_directly)
         self._rates = ConsumeRates()
         if settings.enable_msg_trace:
-            self._open_trace(settings.customized_trace_topic)
+            self._trace = consume_trace(node, settings.group, settings.customized_trace_topic)
         #: Settled when the last delivery has ended, while somebody waits for that.
         self._idle: Ticket[None] | None = None
 

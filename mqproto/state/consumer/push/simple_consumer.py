@@ -25,7 +25,7 @@ from mqproto.state.consumer.external_offsets import OffsetStorage
 from mqproto.state.consumer.offsets import OffsetFile
 from mqproto.state.consumer.process_queue import ProcessQueue
 from mqproto.state.consumer.push.concurrent import ConsumeTask
-from mqproto.state.consumer.push.held_messages import HeldClaim, HeldMessages
+from mqproto.state.consumer.push.held_messages import HeldMessages
 from mqproto.state.consumer.push.push_consumer import PushConsumerCore
 from mqproto.state.consumer.send_back import FIRST_RETRY_LEVEL
 from mqproto.state.consumer.settings import ConsumerSettings
@@ -46,7 +46,7 @@ class ClaimExpired:
 
 
 class SimpleConsumerCore(PushConsumerCore):
-    """Consumer whose messages are taken (`take`, `receive`) and settled (`ack`, `retry_later`) one by one.
+    """Consumer whose messages are taken (`held`) and settled (`ack`, `retry_later`) one by one.
 
     A taken message that nobody settles within `consume_timeout` comes again: through the broker in clustering, from
     here in order and in broadcasting. So does what was not settled when the consumer is closed or loses the queue.
@@ -84,25 +84,10 @@ class SimpleConsumerCore(PushConsumerCore):
 
     # --- what the application asks
 
-    def take(self, claim: HeldClaim, now: int) -> MessageExt | None:
-        """A message that waits here; None when there is none."""
-        return self.held.take(claim, now)
-
     def taken_at(self, message: MessageExt) -> int | None:
         """When a message was taken that nobody has settled; None for any other."""
         task = self.held.find(message)
         return None if task is None else task.started_at
-
-    def receive(self, claim: HeldClaim, timeout_ms: int | None, now: int) -> Flow[MessageExt | None]:
-        """The next message; None when none came within `timeout_ms`, or the consumer is closed.
-
-        Who waits longest is served first.
-        """
-        return self.held.receive(claim, timeout_ms, now)
-
-    def give_back(self, claim: HeldClaim, now: int) -> None:
-        """Whoever waited was interrupted: a message that it got all the same is for the next."""
-        self.held.give_back(claim, now)
 
     def ack(self, message: MessageExt, now: int) -> bool:
         """The message is done with. False when that does not count: it was settled before, it took too long, its queue

@@ -48,7 +48,7 @@ class Application:
         return message
 
     def maybe(self) -> MessageExt | None:
-        message = self.core.take(HeldClaim(), self.stage.now)
+        message = self.core.held.take(HeldClaim(), self.stage.now)
         self.stage.settle()
         return message
 
@@ -61,7 +61,7 @@ class Application:
         return seen
 
     def wait(self, timeout_ms: int | None = None, claim: HeldClaim | None = None) -> Ticket[MessageExt | None]:
-        return self.stage.start(self.core.receive(claim or HeldClaim(), timeout_ms, self.stage.now))
+        return self.stage.start(self.core.held.receive(claim or HeldClaim(), timeout_ms, self.stage.now))
 
     def ack(self, message: MessageExt) -> bool:
         counts = self.core.ack(message, self.stage.now)
@@ -135,19 +135,19 @@ def test_a_message_for_somebody_who_was_interrupted_is_for_the_next(cluster: Clu
     interrupted, waiting = application.wait(claim=claim), application.wait()
     cluster.put("T", b"0")
     assert interrupted.settled
-    application.core.give_back(claim, cluster.stage.now)
-    application.core.give_back(claim, cluster.stage.now)
+    application.core.held.give_back(claim, cluster.stage.now)
+    application.core.held.give_back(claim, cluster.stage.now)
     cluster.stage.settle()
     message = waiting.result()
     assert message is not None
     assert message.body == b"0"
     assert application.maybe() is None
     assert application.ack(message)
-    application.core.give_back(HeldClaim(), cluster.stage.now)
+    application.core.held.give_back(HeldClaim(), cluster.stage.now)
     claim = HeldClaim()
     application.wait(claim=claim)
     cluster.put("T", b"1", b"2")
-    application.core.give_back(claim, cluster.stage.now)
+    application.core.held.give_back(claim, cluster.stage.now)
     assert application.drain() == [b"1", b"2"], "it comes before those that came after it"
 
 
@@ -200,7 +200,7 @@ def test_the_adapter_hears_of_what_took_too_long(cluster: Cluster) -> None:
     cluster.put("T", b"0", b"1")
     cluster.stage.advance(10)
     claim = HeldClaim()
-    message = application.core.take(claim, cluster.stage.now)
+    message = application.core.held.take(claim, cluster.stage.now)
     taken_at = cluster.stage.now
     cluster.stage.advance(5)
     acknowledged = application.take()
@@ -228,7 +228,7 @@ def test_in_a_namespace_the_queue_of_a_message_is_the_applications() -> None:
     application = Application(cluster, "T").start()
     cluster.put("ns%T", b"0")
     claim = HeldClaim()
-    message = application.core.take(claim, cluster.stage.now)
+    message = application.core.held.take(claim, cluster.stage.now)
     assert (message, claim.queue) == (claim.message, queue_of("T"))
 
 

@@ -54,7 +54,7 @@ class Member:
 
     def _iterate(self) -> None:
         def begin(now: int) -> None:
-            ticket: Ticket[MessageExt | None] = self.node.start(self.core.receive(HeldClaim(), None, now), now)
+            ticket: Ticket[MessageExt | None] = self.node.start(self.core.held.receive(HeldClaim(), None, now), now)
             ticket.wake = lambda: self._got(ticket)
             if ticket.settled:
                 self._got(ticket)
@@ -159,7 +159,7 @@ def test_a_closed_member_hands_over_what_it_had_not_acknowledged() -> None:
     taken: list[MessageExt] = []
 
     def work(now: int) -> None:
-        taken.extend(message for _ in range(3) if (message := first.core.take(HeldClaim(), now)) is not None)
+        taken.extend(message for _ in range(3) if (message := first.core.held.take(HeldClaim(), now)) is not None)
         first._ack(taken[0], now)
 
     first.host.enter(work)
