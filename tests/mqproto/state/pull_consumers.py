@@ -1,4 +1,4 @@
-"""Pull consumers for the stage, and what listeners of consumers that are asked were called with."""
+"""Pull consumers for the stage, and the calls of listeners of pull consumers."""
 
 from __future__ import annotations
 

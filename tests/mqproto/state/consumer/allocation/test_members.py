@@ -1,4 +1,4 @@
-"""Queues shared out among the members of a group."""
+"""Allocation of queues to the members of a group."""
 
 from __future__ import annotations
 

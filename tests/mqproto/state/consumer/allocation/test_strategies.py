@@ -53,7 +53,7 @@ def strategy_of(label: str) -> Strategy:
 
 
 def test_shares_are_those_of_java(golden: Golden) -> None:
-    """Of 4.9.7 where releases differ: before 4.8.0 MACHINE_ROOM shared out queues of other rooms."""
+    """Of 4.9.7 where releases differ: before 4.8.0 MACHINE_ROOM allocated queues of other rooms."""
     vectors = golden.vectors("allocate")
     assert len(vectors) == 203
     for vector in vectors:

@@ -35,7 +35,7 @@ def test_a_full_queue_is_pulled_again_when_messages_are_done(cluster: Cluster) -
     consumer = assigned(cluster, Q0, pull_threshold_for_queue=15)
     assert pulls(cluster) == [0, 10]
     poll(cluster, consumer)
-    assert pulls(cluster) == [0, 10], "handed out is not done"
+    assert pulls(cluster) == [0, 10], "polled is not done"
     poll(cluster, consumer)
     assert pulls(cluster) == [0, 10, 20]
 

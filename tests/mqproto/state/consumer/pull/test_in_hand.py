@@ -1,4 +1,4 @@
-"""Messages on their way to an application that polls, without a consumer."""
+"""Messages in hand, without a consumer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.mqproto.state.scripted_broker import queue_of
 
 
 def fetched(in_hand: MessagesInHand, queue_id: int, count: int, start: int = 0) -> ProcessQueue:
-    """A process queue whose messages wait to be handed out."""
+    """A process queue whose messages wait for a poll."""
     queue = ProcessQueue(queue_of("T", queue_id), 0)
     queue.start(start)
     more(in_hand, queue, count)
@@ -83,7 +83,7 @@ def test_batches_of_dropped_queues_are_passed_over() -> None:
     assert in_hand.waiting == 3
     assert offsets(in_hand.take(None, 0)) == [(1, 0)]
     assert (in_hand.take(None, 0), in_hand.waiting) == (None, 0)
-    assert [queue.queue.queue_id for queue in in_hand.confirm(0)] == [1], "what was handed out of it confirms nothing"
+    assert [queue.queue.queue_id for queue in in_hand.confirm(0)] == [1], "what was polled of it confirms nothing"
     assert handed is not None
 
 

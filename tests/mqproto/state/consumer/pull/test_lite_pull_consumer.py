@@ -156,7 +156,7 @@ def test_a_poll_that_waits_ends_with_the_consumer(cluster: Cluster) -> None:
 
 
 def test_the_end_stores_what_was_confirmed(cluster: Cluster) -> None:
-    """Not what the last poll handed out: nobody has said that it was worked on."""
+    """Not what the last poll brought: nobody has said that it was worked on."""
     consumer = polling(cluster, "T")
     cluster.put("T", b"a", b"b", b"c")
     assert poll(cluster, consumer, 2) == [b"a", b"b"]
@@ -211,7 +211,7 @@ def test_a_running_consumer_subscribes_more_and_less(cluster: Cluster) -> None:
 
 
 def test_queues_that_go_take_along_what_was_confirmed(cluster: Cluster) -> None:
-    """What is cached or was handed out since comes again at the other member; here it changes nothing any more."""
+    """What is cached or was polled since comes again at the other member; here it changes nothing any more."""
     consumer = polling(cluster, "T", pull_batch_size=2)
     consumer.subscribe("T", "*", "TAG", on_change, cluster.stage.now)
     cluster.put("T", b"a", b"b", b"c", b"d", b"e", b"f")

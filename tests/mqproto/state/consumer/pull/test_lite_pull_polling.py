@@ -116,7 +116,7 @@ def test_a_message_is_confirmed_by_the_next_poll(cluster: Cluster) -> None:
     consumer = polling(cluster, "T")
     poll(cluster, consumer, 2)
     cluster.advance(15_000)
-    assert cluster.broker.offsets["T", 0] == 0, "handed out, and nobody has polled since"
+    assert cluster.broker.offsets["T", 0] == 0, "polled, and not confirmed by another poll"
     poll(cluster, consumer)
     cluster.advance(5_000)
     assert cluster.broker.offsets["T", 0] == 2
@@ -307,7 +307,7 @@ def test_a_queue_that_lost_its_beginning_goes_on_behind_the_gap(cluster: Cluster
 
 
 def test_a_queue_that_became_shorter_begins_again_where_it_ends(cluster: Cluster) -> None:
-    """CON-03: the corrected offset is what is stored, and what was handed out before does not move it."""
+    """CON-03: the corrected offset is what is stored, and what was polled before does not move it."""
     cluster.put("T", *numbers(30))
     consumer = assigned(cluster, Q0)
     assert len(poll_all(cluster, consumer)) == 30

@@ -1,4 +1,4 @@
-"""The message trace of lite pull consumers: begun when a poll hands out, done when the application confirms."""
+"""Message trace of lite pull consumers: it begins with the poll and ends with the confirmation."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_what_can_be_confirmed_no_more_has_no_end(cluster: Cluster) -> None:
 
 
 def test_closing_sends_what_is_left(cluster: Cluster) -> None:
-    """TRC-03: and what the last poll handed out is not done with."""
+    """TRC-03: and what the last poll brought is not done with."""
     put(cluster, "ID0", "ID1")
     consumer = traced(cluster)
     poll(cluster, consumer, 1)

@@ -235,7 +235,7 @@ def test_what_cannot_be_pulled(
     with pytest.raises(error):
         cluster.stage.run(pull(consumer, queue, expression, offset, count))
     assert not pulls(cluster)
-    assert not list(consumer.topics()), "nothing is shared out for it"
+    assert not list(consumer.topics()), "no queues are allocated for it"
 
 
 def test_only_a_running_consumer_pulls(cluster: Cluster) -> None:

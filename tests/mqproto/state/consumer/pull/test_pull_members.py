@@ -105,7 +105,7 @@ def test_what_is_no_offset_is_refused(cluster: Cluster, consumer: PullConsumerCo
         cluster.stage.run(consumer.fetch_consume_offset(Q0, True, 0))
 
 
-# --- sharing out
+# --- rebalancing
 
 
 def test_registered_topics_are_shared_out_and_told(cluster: Cluster) -> None:

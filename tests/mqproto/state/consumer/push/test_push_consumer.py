@@ -239,7 +239,7 @@ def test_the_end_waits_for_running_deliveries_as_long_as_it_is_told_to(cluster: 
     early = end.settled
     cluster.answer(cluster.tasks[0])
     assert (early, end.settled) == (False, True)
-    assert len(cluster.tasks) == 1, "nothing new is handed out"
+    assert len(cluster.tasks) == 1, "nothing new is delivered"
     assert cluster.broker.offsets[("T", 0)] == 1
 
 

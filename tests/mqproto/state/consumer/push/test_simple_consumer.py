@@ -264,7 +264,7 @@ def test_the_end_waits_for_what_is_out_if_it_is_told_to(cluster: Cluster) -> Non
     message = application.take()
     end = cluster.stage.start(application.core.shutdown(cluster.stage.now))
     early = end.settled
-    assert application.maybe() is None, "what was not taken is not handed out any more"
+    assert application.maybe() is None, "what was not taken is not to be had any more"
     assert application.ack(message)
     assert (early, end.settled) == (False, True)
     assert cluster.broker.offsets[("T", 0)] == 1

@@ -1,6 +1,4 @@
-"""Consumers that are iterated over, with our name server and brokers, under virtual time: members that come, go, die
-and forget.
-"""
+"""Simple consumers, with our name server and brokers, under virtual time: members that come, go, die and forget."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ PLACES = 4
 
 
 class Member:
-    """Two tasks that iterate: each works on a message for a while and then settles it, or forgets it."""
+    """Two tasks that receive: each works on a message for a while and then settles it, or forgets it."""
 
     def __init__(self, town: Town, random: random.Random, **settings: Any) -> None:
         self.town = town
@@ -49,10 +47,10 @@ class Member:
     def start(self, tasks: int = 2) -> Member:
         self.town.run(self.host, self.node, self.core.start)
         for _ in range(tasks):
-            self._iterate()
+            self._receive_next()
         return self
 
-    def _iterate(self) -> None:
+    def _receive_next(self) -> None:
         def begin(now: int) -> None:
             ticket: Ticket[MessageExt | None] = self.node.start(self.core.held.receive(HeldClaim(), None, now), now)
             ticket.wake = lambda: self._got(ticket)
@@ -78,7 +76,7 @@ class Member:
             self.host.enter(lambda now: self._ack(message, now))
         elif choice >= self.forgets:
             self.host.enter(lambda now: self._refuse(message, now))
-        self._iterate()
+        self._receive_next()
 
     def _ack(self, message: MessageExt, now: int) -> None:
         if self.core.ack(message, now):
