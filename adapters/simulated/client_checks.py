@@ -112,9 +112,8 @@ def counters(cluster: Cluster) -> list[str]:
             violations.append(f"{client.name} has {len(client.core._checks)} checks unanswered")
     for client in cluster.clients:
         if client.up and isinstance(client, SimpleClient) and (client.core.held.waiting or client.core.held.taken):
-            violations.append(
-                f"{client.name} has {len(client.core.held.waiting)} messages parked and {len(client.core.held.taken)} taken"
-            )
+            held = client.core.held
+            violations.append(f"{client.name} has {len(held.waiting)} messages parked and {len(held.taken)} taken")
         if client.up and isinstance(client, PollingClient) and client.core._prefetch.in_hand.waiting:
             violations.append(
                 f"{client.name} has {client.core._prefetch.in_hand.waiting} messages that wait for a poll"
