@@ -87,7 +87,7 @@ def test_what_the_broker_asks() -> None:
     for code, (name, _, module, test) in rows(ASKED).items():
         assert name == RequestCode(code).name
         assert names((ROOT / test).read_text(encoding="utf-8"), code), (code, test)
-        assert (ROOT / module).is_file()
+        assert (ROOT / "mqproto" / module).is_file()  # where a wheel has it too
 
 
 def test_every_code_stands_there() -> None:
