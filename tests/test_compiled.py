@@ -39,7 +39,7 @@ TRIED = [
     "tests/adapters/clients/test_clients.py",
     "tests/adapters/clients/test_producers.py",
     "tests/adapters/clients/test_push_consumer.py",
-    "tests/adapters/io/test_drivers.py",
+    "tests/adapters/io/drivers",
 ]
 
 

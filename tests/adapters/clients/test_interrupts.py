@@ -23,7 +23,7 @@ from mqproto.state.node.contract import Deliver, Link, Ticket
 from tests.adapters.conftest import runtime_without_threads_left
 from tests.adapters.harness import NAMES, PATIENCE, Proxy, Runtime
 from tests.adapters.interrupts import Interrupt, Recorder, Sender, interrupt, loop_of, recorder
-from tests.adapters.io.test_drivers import heard
+from tests.adapters.io.drivers.peers import heard
 from tests.adapters.toys import Caller
 
 #: Compiled code cannot be interrupted at these places, nor its methods be replaced.
