@@ -172,9 +172,8 @@ def attempts(cluster: Cluster, stored: Stored) -> list[str]:
         limit = 1 + max(own.retry_times, own.retry_times_async)
         for msg_id in result.msg_id.split(","):
             times = copies.get(msg_id, [])
-            if (
-                len(times) > limit and not sent.messages[0].delay_level
-            ):  # a broker that dies may deliver what was delayed again
+            if len(times) > limit and not sent.messages[0].delay_level:
+                # a broker that dies may deliver what was delayed again
                 violations.append(f"{sent}: {msg_id} is stored {len(times)} times")
             violations += [
                 f"{sent}: {msg_id} was sent at {time}, after {sent.ended}" for time in times if time > sent.ended

@@ -278,9 +278,8 @@ class Simulator:
         if receiver.asleep:
             receiver.when_awake(lambda: self._arrive(stream))
             return
-        if (
-            not stream.sink.wants_read
-        ):  # the peer does not read now: the bytes stay under way, and count as unsent at their sender
+        if not stream.sink.wants_read:
+            # the peer does not read now: the bytes stay under way, and count as unsent at their sender
             self.at(self.now + 1 + self._delay(receiver), lambda: self._arrive(stream))
             return
         piece = stream.pieces.popleft()

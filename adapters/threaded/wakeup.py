@@ -36,9 +36,8 @@ class Wakeup:
         with selectors.DefaultSelector() as selector:
             selector.register(self._receiver, selectors.EVENT_READ)
             while selector.select(None if until is None else max(0.0, until - time.monotonic())):
-                if not {0, *self._numbers}.isdisjoint(
-                    self._receiver.recv(64)
-                ):  # other signals write there too, if they have handlers
+                if not {0, *self._numbers}.isdisjoint(self._receiver.recv(64)):
+                    # other signals write there too, if they have handlers
                     return True
         return False
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.peers.kit import peers, probes
-from tests.peers.kit.hands import JAVA, Hands
-from tests.peers.kit.mqadmin import VERSION, Mqadmin, Tool
+from tests.peers.kit.directories.hands import JAVA, Hands
+from tests.peers.kit.mqadmin.mqadmin import VERSION, Mqadmin, Tool
 from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Clients
 from tests.peers.kit.servers import Server, serve
@@ -34,9 +34,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if here in item.path.parents:
             item.add_marker("peer")
-            if (
-                item.get_closest_marker("timeout") is None
-            ):  # a busy machine may take minutes for the start of a server, which counts
+            if item.get_closest_marker("timeout") is None:
+                # a busy machine may take minutes for the start of a server, which counts
                 item.add_marker(pytest.mark.timeout(600))
     impossible = [item for item in items for lacking in item.iter_markers("not_with") if lacking.args[0] in item.name]
     if impossible:

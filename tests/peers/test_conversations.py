@@ -80,9 +80,8 @@ def test_traces_are_found(pair: Pair, mqadmin: Callable[..., str]) -> None:
     finish(producer)
     consumer = pair.start("consume", topic=topic, group=group, expect=1000, seconds=200, trace=True)
     wait_for(consumer, "body")
-    if (
-        "5.3.3" not in pair.client.kind
-    ):  # whose consumer keeps its traces for itself when it lives for seconds, with Apache's broker as well
+    if "5.3.3" not in pair.client.kind:
+        # whose consumer keeps its traces for itself when it lives for seconds, with Apache's broker as well
         # 4.4 does not say whose it was
         steps.traced(mqadmin, msg_id, rf"^Sub +{'' if '4.4.0' in pair.client.kind else group[:20]}{row}")
     consumer.stop()

@@ -17,11 +17,11 @@ from mqproto.wire.flags import pull_flag
 from mqproto.wire.record import decode_records
 from tests.peers.conftest import need
 from tests.peers.kit import wire
-from tests.peers.kit.filling import LOG_FILE
-from tests.peers.kit.hands import SETTINGS, Hands, wait_saved
+from tests.peers.kit.directories.filling import LOG_FILE
+from tests.peers.kit.directories.hands import SETTINGS, Hands, wait_saved
+from tests.peers.kit.directories.survey import assert_serves_the_same
 from tests.peers.kit.peers import JAVA_VERSIONS
 from tests.peers.kit.servers import Server
-from tests.peers.kit.survey import assert_serves_the_same
 
 
 def repair(root: Path, recover: Recover = Recover.REFUSE) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from tests.golden.golden import GOLDEN
 from tests.peers.conftest import need
-from tests.peers.kit.mqadmin import VERSION, Mqadmin, Tool
-from tests.peers.kit.mqadmin_session import SETTINGS, MqadminSession, recorded
-from tests.peers.kit.printed import OWN_VALUES, UNKNOWN_KEYS, comparable, configuration
+from tests.peers.kit.mqadmin.mqadmin import VERSION, Mqadmin, Tool
+from tests.peers.kit.mqadmin.mqadmin_session import SETTINGS, MqadminSession, recorded
+from tests.peers.kit.mqadmin.printed import OWN_VALUES, UNKNOWN_KEYS, comparable, configuration
 from tests.peers.kit.probes import Clients
 from tests.peers.kit.servers import Server, serve
 

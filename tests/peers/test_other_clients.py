@@ -216,9 +216,8 @@ def test_everybody_gets_a_broadcast_message(pair: Pair) -> None:
     options = {"topic": topic, "group": group, "model": "BROADCASTING", "expect": 1000, "seconds": 100}
     members = [pair.start("consume", instance=pair.name("member"), **options) for _ in range(2)]
     listening: list[set[int]] = [set(), set()]
-    while not all(
-        len(queues) == 4 for queues in listening
-    ):  # the C++ client begins at the end of a queue, whenever that is
+    while not all(len(queues) == 4 for queues in listening):
+        # the C++ client begins at the end of a queue, whenever that is
         early = java(pair).produce(topic=topic, count=4, shard=4, body=pair.name("early"))
         for queues, member in zip(listening, members, strict=True):
             queues.update(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.peers.kit.spreading import Spreading, choose, group_of, seconds_of, shared_by
 
-OURS = "tests/peers/test_our_clients.py::test_compressed_bodies_both_ways"
+OURS = "tests/peers/our_clients/test_our_clients.py::test_compressed_bodies_both_ways"
 
 
 @pytest.mark.parametrize(

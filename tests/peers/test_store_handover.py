@@ -13,12 +13,12 @@ import pytest
 
 from tests.peers.conftest import need
 from tests.peers.kit.checks import assert_same
-from tests.peers.kit.filling import add_from_ipv6, check_ipv6
-from tests.peers.kit.hands import NEAR, OURS, Hands, wait_saved
+from tests.peers.kit.directories.filling import add_from_ipv6, check_ipv6
+from tests.peers.kit.directories.hands import NEAR, OURS, Hands, wait_saved
+from tests.peers.kit.directories.survey import HALF, assert_serves_the_same, wait_for_queue
 from tests.peers.kit.peers import JAVA_VERSIONS
 from tests.peers.kit.probes import finish
 from tests.peers.kit.steps import asked_about, pull
-from tests.peers.kit.survey import HALF, assert_serves_the_same, wait_for_queue
 
 
 @pytest.mark.parametrize("version", JAVA_VERSIONS)

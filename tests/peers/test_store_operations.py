@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.peers.conftest import need
-from tests.peers.kit.filling import fill
-from tests.peers.kit.hands import OURS, Hands, wait_saved
-from tests.peers.kit.operating import damage, delete_first_files, skip_damage, store_command
-from tests.peers.kit.survey import assert_serves_the_same
+from tests.peers.kit.directories.filling import fill
+from tests.peers.kit.directories.hands import OURS, Hands, wait_saved
+from tests.peers.kit.directories.operating import damage, delete_first_files, skip_damage, store_command
+from tests.peers.kit.directories.survey import assert_serves_the_same
 
 
 def test_the_extension_of_queues(hands: Hands, tmp_path: Path) -> None:

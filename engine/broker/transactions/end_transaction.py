@@ -110,9 +110,8 @@ class Transactions:
     ) -> None:
         """Commit or roll back. Raises Refused."""
         half = _half(header, record)
-        if not self.half_messages.is_settled(
-            half.queue_offset
-        ):  # the first end counts, and what was delivered is not delivered again
+        if not self.half_messages.is_settled(half.queue_offset):
+            # the first end counts, and what was delivered is not delivered again
             try:
                 self._settle(half, header.commit_or_rollback == TRANSACTION_COMMIT)
             except PutRefused as failure:

@@ -67,9 +67,8 @@ class AllocateIndex:
     def run(self) -> None:
         if self.file is not None:
             self.file.allocate(self.start, self.end - self.start)
-            if (
-                self.start == 0
-            ):  # every key goes to another page of the slots: appends must not wait for the disk with each
+            if self.start == 0:
+                # every key goes to another page of the slots: appends must not wait for the disk with each
                 for at in range(0, self.entries_at, _CHUNK):
                     self.file.read(at, min(_CHUNK, self.entries_at - at))
             return

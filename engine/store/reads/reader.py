@@ -84,9 +84,8 @@ class Reader:
         settings = self._settings
         self._memory = self._machine * settings.access_message_in_memory_max_ratio // 100
         self.near = self._memory
-        if settings.cold_read_distance and isinstance(
-            self._log, CommitLog
-        ):  # a view of a map; what is read from files may come from anywhere
+        if settings.cold_read_distance and isinstance(self._log, CommitLog):
+            # a view of a map; what is read from files may come from anywhere
             self.near = min(self.near, settings.cold_read_distance)
 
     def on_disk(self, physical: int) -> bool:
@@ -199,9 +198,8 @@ class Reader:
         view = log.slice(run_start, run_end)
         if view is None or run_end > self._flusher.visible_end:
             return None
-        if (
-            ENTRY.unpack_from(entries, (scanned - 1) * ENTRY_SIZE)[2] == HOLE_CODE
-        ):  # any other hole shows by the entry behind it
+        if ENTRY.unpack_from(entries, (scanned - 1) * ENTRY_SIZE)[2] == HOLE_CODE:
+            # any other hole shows by the entry behind it
             return None
         if unsure and SIZE_MAGIC.unpack_from(view, len(view) - last_size)[0] != last_size:
             return None

@@ -75,7 +75,8 @@ def test_a_send_without_time(world: World, timeout_ms: int) -> None:
         producer.send,
         producer.send_oneway,
         producer.request,
-    ):  # of a topic that is not known, then of one that is
+    ):
+        # of a topic that is not known, then of one that is
         with pytest.raises(TooManyRequests, match=f"a budget of {timeout_ms} ms leaves no time"):
             send(message, timeout_ms=timeout_ms)
     producer.send(message)

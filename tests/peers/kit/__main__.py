@@ -19,7 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.peers.kit import mqadmin, mqadmin_session, peers, probes, servers
+from tests.peers.kit import peers, probes, servers
+from tests.peers.kit.mqadmin import mqadmin, mqadmin_session
 
 
 def _probe(kind: str, version: str, rest: list[str]) -> int:

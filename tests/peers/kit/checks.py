@@ -183,8 +183,7 @@ def _assert_properties(sent: Sent, line: Line, where: str, extra: set[str]) -> N
     assert (properties.get("TAGS"), properties.get("KEYS")) == (sent.tags, sent.keys), where
     if sent.msg_id is not None and "UNIQ_KEY" in properties:
         assert properties["UNIQ_KEY"] == sent.msg_id or sent.batch, where
-    if (
-        sent.stored_by.startswith("ours:") and "storeHost" in line
-    ):  # as 4.9.7 stores them: the cluster's name added, WAIT dropped, but not in batches and retries
+    if sent.stored_by.startswith("ours:") and "storeHost" in line:
+        # as 4.9.7 stores them: the cluster's name added, WAIT dropped, but not in batches and retries
         assert properties.get("CLUSTER") == "DefaultCluster", where
         assert sent.batch or "REAL_TOPIC" in properties or "WAIT" not in properties, where

@@ -306,7 +306,7 @@ class ProcessClient:
             adapter = self.kind.removeprefix("ours-")
             assert adapter in ADAPTERS, self.kind
             self._forking = Forking(
-                [sys.executable, "-m", "tests.peers.kit.ours", adapter, str(self.offsets), "attend"], ROOT
+                [sys.executable, "-m", "tests.peers.kit.ours.ours", adapter, str(self.offsets), "attend"], ROOT
             )
         return self._forking
 

@@ -240,9 +240,8 @@ class IndexChecks:
         if self._last_time is not None:
             self._compare_head(index, 8, "the last message is of", head.end_time, self._last_time)
         used = len(self._newest) - self._newest.count(0)
-        if (
-            not used <= head.slots_used < index.count
-        ):  # up to 4.7.0 every entry counts, and a file may be continued by another release
+        if not used <= head.slots_used < index.count:
+            # up to 4.7.0 every entry counts, and a file may be continued by another release
             self._compare_head(index, 32, "the number of slots in use is", head.slots_used, used)
         self._compare_slots(index)
 

@@ -172,9 +172,8 @@ class Assignment:
     def _run(self, queue: ProcessQueue, first_offset: int | None, now: int) -> Flow[None]:
         """Acquire the queue and find where to begin, however often that takes, then pull."""
         leaving = self._leaving.get(queue.queue)
-        if (
-            leaving is not None and not leaving.settled
-        ):  # else we might read the offset from before, and be unlocked after we locked
+        if leaving is not None and not leaving.settled:
+            # else we might read the offset from before, and be unlocked after we locked
             _, now = yield Wait(leaving)
         offset: int | None = None
         while offset is None:
@@ -183,9 +182,8 @@ class Assignment:
             offset, now = yield from self._try_first_offset(queue.queue, first_offset, now)
         if not queue.dropped:
             queue.start(offset)
-            if (
-                first_offset is None and self._offsets.known(queue.queue) is None
-            ):  # else the application has said meanwhile how far it is
+            if first_offset is None and self._offsets.known(queue.queue) is None:
+                # else the application has said meanwhile how far it is
                 self._offsets.update(queue.queue, offset)
             yield from self._host.pull(queue, now)
 

@@ -257,9 +257,8 @@ class ConcurrentConsumption:
         if task not in self.deliveries.running:
             return
         verdict = judge(result, task)
-        if verdict.complaint is not None and not isinstance(
-            result, BaseException
-        ):  # an adapter shows exceptions, with where they rose
+        if verdict.complaint is not None and not isinstance(result, BaseException):
+            # an adapter shows exceptions, with where they rose
             self._node.notice(verdict.complaint)
         self._host.ended(task, result, verdict.succeeded, now)
         self._settle(task.process_queue, task.filtered, now)

@@ -181,9 +181,8 @@ class OrderlyConsumption:
             return
         queue = task.process_queue.queue
         verdict = judge_ordered(result, task)
-        if verdict.complaint is not None and not isinstance(
-            result, BaseException
-        ):  # an adapter shows exceptions, with where they rose
+        if verdict.complaint is not None and not isinstance(result, BaseException):
+            # an adapter shows exceptions, with where they rose
             self._node.notice(verdict.complaint)
         self._host.ended(task, result, verdict.succeeded, now)
         line = self._lines.get(queue)

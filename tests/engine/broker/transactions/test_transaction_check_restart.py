@@ -67,9 +67,8 @@ class TestRestart:
         later.advance(INTERVAL)
         assert producer.asked() == []
         assert bodies(later) == [b"u"]
-        if (
-            crash
-        ):  # an orderly end has saved that nothing before the copy counts, a crash leaves that to the op messages
+        if crash:
+            # an orderly end has saved that nothing before the copy counts, a crash leaves that to the op messages
             assert producer.end(half, COMMIT) is not None
             assert bodies(later) == [b"u"]
 

@@ -129,9 +129,8 @@ def test_messages_that_are_gone_leave_blank_places() -> None:
         assert queue.max_offset == 6
         assert rig.store.reader.entry(queue, 3) is None
         assert [message.body for message in records(rig.store.reader.get(queue, 3, 32, None).views)] == [b"after"]
-        for count in range(
-            1, 7
-        ):  # the entries of the gap lead to the message behind it, for the sake of Apache's brokers
+        for count in range(1, 7):
+            # the entries of the gap lead to the message behind it, for the sake of Apache's brokers
             found = rig.store.reader.get(queue, 0, count, None)
             assert [message.queue_offset for message in records(found.views)] == list(range(min(count, 3)))
             assert found.next_offset == min(count, 3)

@@ -11,7 +11,7 @@ import pytest
 
 from mqproto.adapters.threaded import PullConsumer
 from tests.peers.kit import wire
-from tests.peers.kit.hands import JAVA
+from tests.peers.kit.directories.hands import JAVA
 from tests.peers.kit.pairs import Pair, pairs
 from tests.peers.kit.probes import finish
 from tests.peers.kit.secured import TRACES

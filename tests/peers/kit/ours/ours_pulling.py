@@ -12,10 +12,10 @@ import mqproto.adapters.threaded
 from mqproto import MessageExt, MessageQueue, PullResult, PullStatus
 from mqproto.adapters.base.settings.options import LitePullOptions, PullConsumerOptions, PullingOptions
 from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
-from tests.peers.kit.shown import show, show_message
+from tests.peers.kit.ours.shown import show, show_message
 
 if TYPE_CHECKING:
-    from tests.peers.kit.ours import Job
+    from tests.peers.kit.ours.ours import Job
 
 BATCH: Final = 32
 

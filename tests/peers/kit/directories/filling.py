@@ -12,10 +12,10 @@ from mqproto.engine.store import Store, StoreSettings
 from mqproto.wire.ids import java_hash
 from tests.peers.kit import wire
 from tests.peers.kit.checks import Sent, assert_same
+from tests.peers.kit.directories.survey import HALF, OP, SCHEDULE, Survey, wait_for_queue
 from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Line, finish
 from tests.peers.kit.steps import consume, gather, open_group
-from tests.peers.kit.survey import HALF, OP, SCHEDULE, Survey, wait_for_queue
 
 #: Files of the log and of the index are so small that a filled directory has several of each.
 SMALL_FILES = {

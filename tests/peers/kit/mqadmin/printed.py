@@ -82,9 +82,8 @@ def _runtime(text: str) -> str:
     for line in text.splitlines():
         key, _, value = line.partition(": ")
         form = re.sub(r"-?\d+(\.\d+)?(E-?\d+)?", "N", value)
-        if "DistributeTime" in key and (
-            value == "null" or re.fullmatch(r"(\[[^\]]+\]:N ?){13}", form)
-        ):  # none in the first minute
+        if "DistributeTime" in key and (value == "null" or re.fullmatch(r"(\[[^\]]+\]:N ?){13}", form)):
+            # none in the first minute
             form = "13 NUMBERS"
         form = form.replace("MILLISECONDS", "N")
         form = re.sub(r"^N( N)*$", "N", form) if "Tps" in key else form

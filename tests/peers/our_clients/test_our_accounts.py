@@ -19,7 +19,7 @@ from mqproto.state.admin import Account
 from tests.peers.conftest import need
 from tests.peers.kit import wire
 from tests.peers.kit.servers import Server, serve
-from tests.peers.test_our_admin import BROKER_NAME, CLUSTER
+from tests.peers.our_clients.test_our_admin import BROKER_NAME, CLUSTER
 
 ACCOUNTS = """\
 accounts:

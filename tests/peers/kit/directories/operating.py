@@ -11,8 +11,8 @@ from typing import Any
 
 from mqproto.engine.settings import apply
 from mqproto.engine.store import Recover, Store, StoreSettings
-from tests.peers.kit.filling import LOG_FILE, SMALL_FILES
-from tests.peers.kit.hands import FAR, SETTINGS
+from tests.peers.kit.directories.filling import LOG_FILE, SMALL_FILES
+from tests.peers.kit.directories.hands import FAR, SETTINGS
 from tests.peers.kit.servers import ROOT
 
 _HOUR = 3600

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.peers.kit import wire
-from tests.peers.kit.filling import QUEUES, SMALL_FILES, Filled, check_filled, fill
+from tests.peers.kit.directories.filling import QUEUES, SMALL_FILES, Filled, check_filled, fill
+from tests.peers.kit.directories.survey import SCHEDULE, Place, Survey, survey
 from tests.peers.kit.pairs import Pair
 from tests.peers.kit.probes import Clients
 from tests.peers.kit.servers import Server, free_port, serve
-from tests.peers.kit.survey import SCHEDULE, Place, Survey, survey
 
 JAVA = "java-4.9.7"
 OURS = "ours:threaded"

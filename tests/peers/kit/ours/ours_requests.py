@@ -15,10 +15,10 @@ from mqproto import LocalTransactionState, Message, MessageExt, reply_to
 from mqproto.adapters.base.settings.options import ConsumerOptions
 from mqproto.message import ConsumeStatus
 from mqproto.replies import ReplyMessage
-from tests.peers.kit.shown import show, show_result
+from tests.peers.kit.ours.shown import show, show_result
 
 if TYPE_CHECKING:
-    from tests.peers.kit.ours import Job
+    from tests.peers.kit.ours.ours import Job
 
 STATES: Final = {
     "commit": LocalTransactionState.COMMIT_MESSAGE,

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.peers.kit import probes, wire
-from tests.peers.kit.mqadmin import VERSION, Mqadmin
-from tests.peers.kit.printed import comparable
+from tests.peers.kit.mqadmin.mqadmin import VERSION, Mqadmin
+from tests.peers.kit.mqadmin.printed import comparable
 from tests.peers.kit.probes import Clients, finish, wait_for
 from tests.peers.kit.servers import Server
 

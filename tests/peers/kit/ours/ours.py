@@ -1,6 +1,6 @@
 """Probe of our own clients, driven as java/Probe.java is.
 
-    python -m tests.peers.kit.ours ADAPTER OFFSETS COMMAND key=value ...
+    python -m tests.peers.kit.ours.ours ADAPTER OFFSETS COMMAND key=value ...
 
 ADAPTER is threaded, gevent, asyncio or trio, OFFSETS the folder of broadcasting consumers' offsets.
 
@@ -52,9 +52,9 @@ from mqproto.adapters.base.settings.options import ConsumerOptions, ProducerOpti
 from mqproto.errors import MQError
 from mqproto.message import ConsumeStatus, Message, MessageExt, MessageQueue
 from mqproto.wire.bodies import ConsumeFromWhere, MessageModel
-from tests.peers.kit import ours_pulling, ours_requests
 from tests.peers.kit.checks import letters
-from tests.peers.kit.shown import show, show_message, show_result
+from tests.peers.kit.ours import ours_pulling, ours_requests
+from tests.peers.kit.ours.shown import show, show_message, show_result
 
 #: What is imported only when it is used: before the first command, where they are many.
 _PRELOADED = {

@@ -34,7 +34,7 @@ from tests.mqproto.state.admin import shown
 from tests.peers.conftest import Servers, need
 from tests.peers.kit import probes, wire
 from tests.peers.kit.checks import Sent, sent_by
-from tests.peers.kit.mqadmin import VERSION, Mqadmin, Tool
+from tests.peers.kit.mqadmin.mqadmin import VERSION, Mqadmin, Tool
 from tests.peers.kit.probes import Clients, finish, wait_for
 from tests.peers.kit.servers import Server
 
@@ -406,9 +406,8 @@ def test_name_servers(operator: Operator) -> None:
                 break
         assert perm == 4
     finally:
-        if (
-            operator.release == "4.4.0"
-        ):  # does not know 327; a topic that a send makes brings all of them back, one of an admin only itself
+        if operator.release == "4.4.0":
+            # does not know 327; a topic that a send makes brings all of them back, one of an admin only itself
             wire.make_topic(names, operator.server.broker, operator.name("Opens"), 4)
         else:
             assert operator(servers.add_write_perm, BROKER_NAME)[names] > 0
