@@ -11,7 +11,7 @@ from mqproto.wire.bodies import (
     OffsetMoved,
 )
 from mqproto.wire.fastjson import JavaMap, JsonError, dumps
-from tests.mqproto.wire.test_bodies import ANSWERS, CLASSES, REQUESTS
+from tests.mqproto.wire.bodies.test_bodies import ANSWERS, CLASSES, REQUESTS
 
 ALL: list[type[Body]] = sorted(
     {*REQUESTS.values(), *ANSWERS.values(), *CLASSES.values(), OffsetMoved}, key=lambda cls: cls.__name__
